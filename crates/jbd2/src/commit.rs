@@ -35,7 +35,8 @@
 //! ```text
 //!  Transaction (running) ── close ──▶ Closed ── write ──▶ durable ── publish ──▶ entries of the checkpoint set
 //!                                       │
-//!                                       └── I/O error ──▶ Journal::lost; the journal stops
+//!                                       ├── I/O error ──▶ Journal::lost; the journal stops
+//!                                       └── panic ──▶ the journal stops
 //! ```
 //!
 //! Invariants:
@@ -74,6 +75,33 @@ impl Drop for LogBusy<'_> {
     fn drop(&mut self) {
         self.0.set.lock().end_log_write();
         self.0.set_changed.notify_all();
+    }
+}
+
+/// Stops the journal if the commit panics: a later transaction must not follow one that the log
+/// does not have.
+struct StopOnPanic<'a> {
+    journal: &'a Journal,
+    /// The thread was unwinding already when the commit began.
+    unwinding: bool,
+}
+
+impl StopOnPanic<'_> {
+    fn new(journal: &Journal) -> StopOnPanic<'_> {
+        StopOnPanic {
+            journal,
+            unwinding: sync::thread::panicking(),
+        }
+    }
+}
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if sync::thread::panicking() && !self.unwinding {
+            self.journal.stop(JournalError::Aborted(
+                "a thread panicked in a commit".into(),
+            ));
+        }
     }
 }
 
@@ -135,6 +163,7 @@ impl Journal {
         reason: CommitReason,
     ) -> Result<(), JournalError> {
         self.check()?;
+        let _stop = StopOnPanic::new(self);
         let Some(closed) = self.close_running(state) else {
             return Ok(());
         };

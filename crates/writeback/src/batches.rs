@@ -305,6 +305,16 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
         }
     }
 
+    /// [`BatchWriter::sweep`] after the end of the writes of the inode that other threads have in
+    /// flight. Waits while another thread writes the inode.
+    pub(crate) fn wait_and_sweep(&mut self, inode: &Arc<F::Inode>) -> Progress<F::Error> {
+        if F::mapping(inode).writeback_pages() > 0 {
+            self.close();
+            self.fs.wait_writeback(inode);
+        }
+        self.sweep(inode, OnLocked::Wait, u64::MAX)
+    }
+
     /// Ends a file, so that the plug may send what it holds where plugging is per file.
     pub(crate) fn end_inode(&mut self) {
         self.plug.boundary();

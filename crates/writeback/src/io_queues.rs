@@ -42,6 +42,8 @@ pub(crate) struct IoQueues<F: WritebackFs> {
     /// Inodes that had their slice and have more.
     b_more_io: VecDeque<Entry<F::Inode>>,
     blocked: Vec<Blocked<F::Inode>>,
+    /// Inodes for the second round of a sync. A panic leaves them here.
+    second_round: VecDeque<Entry<F::Inode>>,
     /// The inode that is being written. A panic leaves it here.
     current: Option<Entry<F::Inode>>,
 }
@@ -52,6 +54,7 @@ impl<F: WritebackFs> IoQueues<F> {
             b_io: VecDeque::new(),
             b_more_io: VecDeque::new(),
             blocked: Vec::new(),
+            second_round: VecDeque::new(),
             current: None,
         }
     }
@@ -99,8 +102,9 @@ impl<F: WritebackFs> IoQueues<F> {
         self.current = None;
     }
 
-    /// Lists the inode that was being written when the file system panicked.
+    /// Lists the inodes of a pass in which the file system panicked.
     pub(crate) fn recover(&mut self, dev: &BackingDev<F>) {
+        self.b_more_io.append(&mut self.second_round);
         if let Some(entry) = self.current.take() {
             self.requeue_blocked(dev, entry);
         }
@@ -125,6 +129,17 @@ impl<F: WritebackFs> IoQueues<F> {
         }
     }
 
+    /// Lists an inode that was dirty after its slice of a sync.
+    pub(crate) fn requeue_second_round(&mut self, dev: &BackingDev<F>, entry: Entry<F::Inode>) {
+        if list_again(dev, &entry) {
+            self.second_round.push_back(entry);
+        }
+    }
+    /// Takes an inode of the second round.
+    pub(crate) fn next_of_second_round(&mut self) -> Option<Entry<F::Inode>> {
+        self.second_round.pop_front()
+    }
+
     /// Whether an inode can be written now.
     pub(crate) fn has_work(&self, dev: &BackingDev<F>, now: Duration) -> bool {
         !self.b_io.is_empty()
@@ -144,8 +159,13 @@ impl<F: WritebackFs> IoQueues<F> {
     /// Takes every inode off its list: the file system is gone.
     pub(crate) fn clear(&mut self) {
         let blocked = self.blocked.drain(..).map(|blocked| blocked.entry);
+        let second = self.second_round.drain(..);
         let entries = self.b_io.drain(..).chain(self.b_more_io.drain(..));
-        for inode in entries.chain(blocked).filter_map(|entry| entry.inode) {
+        for inode in entries
+            .chain(second)
+            .chain(blocked)
+            .filter_map(|entry| entry.inode)
+        {
             F::dirty_state(&inode).abandon();
         }
     }
@@ -153,7 +173,7 @@ impl<F: WritebackFs> IoQueues<F> {
 
 /// Gives an inode that was being written the state of one on a list. Returns `false` where it was
 /// deleted.
-pub(crate) fn list_again<F: WritebackFs>(dev: &BackingDev<F>, entry: &Entry<F::Inode>) -> bool {
+fn list_again<F: WritebackFs>(dev: &BackingDev<F>, entry: &Entry<F::Inode>) -> bool {
     let Some(inode) = &entry.inode else {
         return false;
     };

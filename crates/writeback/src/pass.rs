@@ -13,9 +13,10 @@
 //!    finished. On a thread that is shared with other devices the pass ends after each batch, which
 //!    stays in flight, and continues in the next turn.
 //!
-//! A sync sweeps each inode once. Pages that were under writeback with an earlier content are taken
-//! in a second round, after everything in flight was finished. Inodes that are still blocked are
-//! tried again for a second.
+//! A sync sweeps each inode once, and goes round a second time after everything in flight was
+//! finished. The second round takes pages that were under writeback with an earlier content, and
+//! waits for inodes that another thread writes. An inode that is dirty after that was dirtied since
+//! the sync began.
 
 use crate::activity::Work;
 use crate::backing_dev::BackingDev;
@@ -24,10 +25,9 @@ use crate::bandwidth::{Bandwidth, Completed};
 use crate::batches::{BatchCount, BatchOwner, BatchWriter, Batches, PendingBatch};
 use crate::dirty_list::{Entry, Written};
 use crate::interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
-use crate::io_queues::{BACKOFF, IoQueues, Retry, backoff, list_again, list_redirtied};
+use crate::io_queues::{BACKOFF, IoQueues, Retry, backoff, list_redirtied};
 use crate::threads::Flushers;
 use crate::window::WINDOW;
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,6 @@ use units::PageIndex;
 
 /// Batches that a shared thread leaves in flight on a device.
 const SHARED_WINDOW: usize = 1;
-/// How often a sync retries blocked inodes.
-const SYNC_RETRIES: u32 = 50;
 
 /// The bandwidth and the failures of the device.
 pub(crate) struct DeviceHealth {
@@ -199,6 +197,15 @@ impl<F: WritebackFs> BatchOwner<F> for PassOwner<'_, F> {
     }
 }
 
+/// The rounds of a sync. Other passes have one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// An inode that cannot be written now holds back no other.
+    First,
+    /// Such an inode is waited for.
+    Second,
+}
+
 /// See the module.
 pub(crate) struct Pass<'a, F: WritebackFs> {
     dev: &'a BackingDev<F>,
@@ -211,10 +218,7 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
     until: Duration,
     /// Inodes that became dirty later than this are too young, in nanoseconds.
     until_ns: u64,
-    /// Rounds of a sync so far.
-    round: u32,
-    /// Inodes for the next round of a sync.
-    next_round: VecDeque<Entry<F::Inode>>,
+    round: Round,
     /// Whether other devices are served before this pass continues.
     turn_over: bool,
 }
@@ -239,7 +243,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             Thread::Shared => pass.writer.finish_completed(),
         }
         if reason == Reason::Sync {
-            pass.write_next_rounds();
+            pass.write_second_round();
         }
         pass.writer.owner.outcome
     }
@@ -295,8 +299,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             enough: paused.map_or(half, |paused| paused.enough),
             until: dev.clock.monotonic() + dev.tunables().dirty_writeback.max(BACKOFF),
             until_ns: 0,
-            round: 0,
-            next_round: VecDeque::new(),
+            round: Round::First,
             turn_over: false,
         }
     }
@@ -378,9 +381,6 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         if !stuck {
             entry.blocked = 0;
         }
-        // A sync retries once even where nothing more can be written now: a page may be under
-        // writeback with an earlier content. Pages that are dirty after the second sweep were
-        // dirtied after the sync began.
         let sync = self.reason == Reason::Sync;
         if let Some(error) = &progress.failed {
             if sync {
@@ -390,10 +390,8 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
                     .note_error(io::Error::from_raw_os_error(errno));
             }
             self.queues.requeue_blocked(self.dev, entry);
-        } else if sync && (remains || F::is_dirty(&inode)) && (self.round == 0 || stuck) {
-            if list_again(self.dev, &entry) {
-                self.next_round.push_back(entry);
-            }
+        } else if sync && (remains || F::is_dirty(&inode)) && self.round == Round::First {
+            self.queues.requeue_second_round(self.dev, entry);
         } else if remains && stuck {
             self.queues.requeue_blocked(self.dev, entry);
         } else if remains {
@@ -412,7 +410,10 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
 
     fn write_pages(&mut self, inode: &Arc<F::Inode>) -> Progress<F::Error> {
         if self.reason == Reason::Sync {
-            return self.writer.sweep(inode, OnLocked::Skip, u64::MAX);
+            return match self.round {
+                Round::First => self.writer.sweep(inode, OnLocked::Skip, u64::MAX),
+                Round::Second => self.writer.wait_and_sweep(inode),
+            };
         }
         let most = self.writer.batch_pages();
         let mut pages = 0;
@@ -475,25 +476,14 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         }
     }
 
-    /// The second round of a sync, and more rounds for inodes that are blocked.
-    fn write_next_rounds(&mut self) {
-        while !self.next_round.is_empty() && self.round < SYNC_RETRIES {
-            if self.round > 0 {
-                self.dev.clock.sleep(BACKOFF);
-            }
-            self.round += 1;
-            for entry in std::mem::take(&mut self.next_round) {
-                self.write_inode(entry);
-                self.writer.send_if_full();
-            }
-            self.writer.close();
-            self.writer.finish_all();
+    /// The second round of a sync.
+    fn write_second_round(&mut self) {
+        self.round = Round::Second;
+        while let Some(entry) = self.queues.next_of_second_round() {
+            self.write_inode(entry);
+            self.writer.send_if_full();
         }
-        for entry in std::mem::take(&mut self.next_round) {
-            self.writer.owner.note_error(io::Error::other(
-                "dirty pages could not be written: no space, or locked for too long",
-            ));
-            self.queues.requeue_blocked(self.dev, entry);
-        }
+        self.writer.close();
+        self.writer.finish_all();
     }
 }

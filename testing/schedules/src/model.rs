@@ -56,7 +56,7 @@ pub struct Mark(Vec<(usize, usize)>);
 pub struct Model {
     files: Vec<File>,
     stamps: u32,
-    /// The volume was unmounted while files were changed.
+    /// The volume was unmounted while files were changed. A change that failed may have an effect.
     cut_off: bool,
 }
 
@@ -77,6 +77,12 @@ impl Model {
     pub fn stamp(&mut self) -> u32 {
         self.stamps += 1;
         self.stamps
+    }
+
+    /// The names of the files whose times are certain.
+    pub fn names(&self) -> Vec<String> {
+        let files = self.files.iter().filter(|_| !self.cut_off);
+        files.map(|file| file.name.clone()).collect()
     }
 
     /// The newest contents.
@@ -102,8 +108,7 @@ impl Model {
         }
     }
 
-    /// Notes that the volume is unmounted while files are changed: changes that no fsync has made
-    /// durable may be lost.
+    /// Notes that the volume is unmounted while files are changed: changes may fail.
     pub fn cut_off(&mut self) {
         self.cut_off = true;
     }

@@ -5,7 +5,7 @@ mod beside_unmount;
 use crate::base;
 use crate::device::{Disk, Store};
 use crate::model::{Contents, FileId, Model, Rule, bytes};
-use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence, SyncKind};
+use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence, SyncKind, Timestamp};
 use std::sync::{Arc, Mutex as Unscheduled};
 use std::time::Duration;
 use sync::explore::calmly;
@@ -363,7 +363,10 @@ impl Volume {
 
     /// Unmounts, mounts again, and checks all files. Returns the device and the model for crashes.
     pub fn end(self) -> Ended {
+        let names = self.model(|m, _| m.names());
+        let before = times(&self.0.fs, &names);
         self.expect("unmount", self.0.fs.unmount());
+        self.model(|m, at| m.acknowledge(m.mark_all(), at));
         let inner = Arc::into_inner(self.0).expect("all threads of the scenario have ended");
         let Inner {
             disk,
@@ -380,7 +383,15 @@ impl Volume {
         }
         let model = model.into_inner().expect("unscheduled");
         let read = |fs: &Fs, name: &str| read(fs, name);
-        let contents = || with_mounted(disk.contents(), |fs| model.check(|name| read(fs, name)));
+        let contents = || {
+            with_mounted(disk.contents(), |fs| {
+                model.check(|name| read(fs, name))?;
+                match (times(fs, &names), before) {
+                    (after, before) if after == before => Ok(()),
+                    (after, before) => Err(format!("times {after:?}, not {before:?}")),
+                }
+            })
+        };
         if let Err(what) = checked(disk.contents()).and_then(|()| contents()) {
             let mut violations = violations.lock().expect("unscheduled");
             violations.push(format!("after a clean unmount: {what}"));
@@ -440,6 +451,15 @@ fn read(fs: &Fs, name: &str) -> Result<Option<Vec<u8>>, String> {
         Err(Error::NotFound) => Ok(None),
         Err(error) => Err(format!("{name}: {error}")),
     }
+}
+
+/// The times of files, as far as they exist.
+fn times(fs: &Fs, names: &[String]) -> Vec<Option<[Timestamp; 3]>> {
+    let of = |name: &String| {
+        let attr = calls::at(fs, name).ok()?.attr();
+        Some([attr.atime, attr.mtime, attr.ctime])
+    };
+    names.iter().map(of).collect()
 }
 
 /// Checks a volume that is not mounted.

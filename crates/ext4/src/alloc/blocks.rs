@@ -383,6 +383,20 @@ impl Groups {
         Ok(run.start)
     }
 
+    /// Reads the bitmaps that [`Groups::free`] needs for a run.
+    ///
+    /// # Errors
+    /// An I/O error. Damage is for [`Groups::free`].
+    pub fn read_bitmaps(&self, run: BlockRun) -> Result<()> {
+        let read = self.per_group(self.whole_clusters(run), |number, group, _| {
+            self.ensure_loaded(number, group, &mut group.blocks.lock())
+        });
+        match read {
+            Err(Error::Corrupt(_)) => Ok(()),
+            read => read,
+        }
+    }
+
     /// Frees the clusters of blocks as part of the handle's transaction. It takes one credit per
     /// group of the run.
     ///

@@ -330,8 +330,9 @@ impl<'a> Dir<'a> {
         if end.0 == self.blocks {
             return;
         }
-        let range = FileBlock(self.blocks)..end;
-        if let Err(error) = extents::remove(self.fs, handle, inode, range) {
+        // They are few enough for one call.
+        let mut left = FileBlock(self.blocks)..end;
+        if let Err(error) = extents::remove(self.fs, handle, inode, &mut left) {
             // Nothing refers to the blocks; e2fsck finds them beyond the directory's size.
             tracing::error!(
                 "inode {}: new directory blocks could not be freed; run e2fsck: {error}",

@@ -125,11 +125,11 @@ impl<S: NodesMut> Tree<'_, S> {
     /// Removes the last extents in `range`: a part of one extent, or whole extents of one leaf.
     ///
     /// It calls `may_remove` with each extent before the removal and stops when that returns false.
-    /// The first extent is removed in any case.
+    /// The first extent is removed in any case. An error of `may_remove` has changed nothing.
     pub fn remove_last(
         &mut self,
         range: &Range<FileBlock>,
-        may_remove: &mut dyn FnMut(&Extent) -> bool,
+        may_remove: &mut dyn FnMut(&Extent) -> Result<bool>,
     ) -> Result<Removed> {
         let mut removed = Removed {
             end: range.start,
@@ -147,7 +147,7 @@ impl<S: NodesMut> Tree<'_, S> {
         };
         removed.end = removed_part.file_block;
         removed.extents.push(removed_part);
-        may_remove(&removed_part);
+        may_remove(&removed_part)?;
         let goal = extent.start;
         if removed_part.len < extent.len {
             let mut pieces = Pieces::new();
@@ -160,7 +160,7 @@ impl<S: NodesMut> Tree<'_, S> {
         let before = self.leaf_entries(&path)?;
         let before = before.get(..path.at - 1).unwrap_or_default();
         for extent in before.iter().rev() {
-            if extent.file_block < range.start || !may_remove(extent) {
+            if extent.file_block < range.start || !may_remove(extent)? {
                 break;
             }
             removed.end = extent.file_block;

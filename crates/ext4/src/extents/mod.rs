@@ -260,9 +260,9 @@ pub(crate) fn convert(
     })
 }
 
-/// Unmaps the file blocks of `range` from its end backwards, as far as the handle's credits allow,
-/// and frees the clusters of which no block is mapped any more. Returns the end of the part that is
-/// left for another handle: the range's start if all is done.
+/// Unmaps the file blocks of `left` from its end backwards, as far as the handle's credits allow,
+/// and frees the clusters of which no block is mapped any more. `left` is then the part that is
+/// left for another handle, also after an error.
 ///
 /// With [`REMOVE_CREDITS`] it removes at least one extent. The tree is consistent at every stop.
 /// Blocks of directories, symbolic links and values of attributes get revoke records.
@@ -270,20 +270,22 @@ pub(crate) fn remove(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
-    range: Range<FileBlock>,
-) -> Result<FileBlock> {
+    left: &mut Range<FileBlock>,
+) -> Result<()> {
     let journaled = inode.kind() != FileType::Regular
         || inode
             .flags()
             .intersects(InodeFlags::JOURNAL_DATA | InodeFlags::EA_INODE);
-    let mut left = range;
     let budget = handle.credits();
     let mut groups: SmallVec<[u64; 16]> = SmallVec::new();
     let mut extents = 0;
     let mut blocks = 0u64;
     // Returns whether one more extent may be removed. The groups of all removed extents count in
-    // addition to the credits left, because a bitmap can enter the transaction after it changes.
-    let mut may_remove = |extent: &Extent| {
+    // addition to the credits left, because a bitmap can enter the transaction after it changes. An
+    // error of the device ends the removal before the extent is unmapped.
+    let mut may_remove = |extent: &Extent| -> Result<bool> {
+        let (start, len) = (extent.start, extent.len);
+        fs.groups.read_bitmaps(BlockRun { start, len })?;
         let per_group = u64::from(fs.geo.blocks_per_group.max(1));
         let last = extent.start.0 + u64::from(extent.len) - 1;
         for block in [extent.start.0, last] {
@@ -295,10 +297,10 @@ pub(crate) fn remove(
         extents += 1;
         blocks += u64::from(extent.len);
         let cost = (2 * groups.len() as u32).saturating_add(STEP_CREDITS + 4);
-        cost <= budget
+        Ok(cost <= budget
             && handle.credits() >= STEP_CREDITS + 4
             && extents < REMOVE_EXTENTS
-            && !(journaled && blocks >= REMOVE_JOURNALED)
+            && !(journaled && blocks >= REMOVE_JOURNALED))
     };
     let mapping = &inode.data.mapping;
     let waits = |blocks: Range<FileBlock>| mapping.has_unlanded_in(page::of_blocks(blocks));
@@ -307,16 +309,16 @@ pub(crate) fn remove(
         let mut has_credits = true;
         while has_credits && left.start < left.end {
             let mut may_remove = |extent: &Extent| {
-                has_credits = may_remove(extent);
-                has_credits
+                has_credits = may_remove(extent)?;
+                Ok(has_credits)
             };
             let (extents, end) = match &mut map {
                 MapMut::Tree(tree) => {
-                    let removed = tree.remove_last(&left, &mut may_remove)?;
+                    let removed = tree.remove_last(left, &mut may_remove)?;
                     (removed.extents, removed.end)
                 }
                 MapMut::BlockMap(map) => {
-                    let removed = map.remove_last(&left, &mut may_remove, &waits)?;
+                    let removed = map.remove_last(left, &mut may_remove, &waits)?;
                     (removed.runs, removed.end)
                 }
             };
@@ -330,7 +332,9 @@ pub(crate) fn remove(
                 }
                 if let Some(run) = removal.clusters_of(&map, &extent)? {
                     *taken -= i64::from(run.len);
-                    fs.groups.free(handle, run)?;
+                    fs.groups
+                        .free(handle, run)
+                        .inspect_err(|e| fs.blame_half_done("extents_remove", inode.ino, e))?;
                 }
             }
         }
@@ -339,7 +343,7 @@ pub(crate) fn remove(
         {
             tree.collapse()?;
         }
-        Ok(left.end)
+        Ok(())
     })
 }
 

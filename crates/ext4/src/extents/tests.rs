@@ -142,7 +142,7 @@ impl TestTree {
             let mut room = batch;
             let removed = self.tree().remove_last(&left, &mut |_| {
                 room = room.saturating_sub(1);
-                room > 0
+                Ok(room > 0)
             });
             let removed = removed.unwrap();
             gone.extend(removed.extents);
@@ -474,7 +474,7 @@ proptest! {
         let _ = test.tree().convert_first(range, Unwritten);
         let mut left = FileBlock::FIRST..FileBlock::END;
         for _ in 0..500 {
-            match test.tree().remove_last(&left, &mut |_| true) {
+            match test.tree().remove_last(&left, &mut |_| Ok(true)) {
                 Ok(removed) => left.end = removed.end,
                 Err(_) => break,
             }

@@ -65,10 +65,11 @@ impl Fs {
     ) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
-        inode.begin_write(match mode {
+        let write = match mode {
             FallocateMode::Allocate { .. } => WriteMode::Append,
             FallocateMode::PunchHole | FallocateMode::ZeroRange { .. } => WriteMode::Anywhere,
-        })?;
+        };
+        self.begin_write(inode, write)?;
         if mode == FallocateMode::PunchHole && self.zero_in_inode(inode, offset, end)? {
             return Ok(());
         }

@@ -31,7 +31,8 @@ pub use read::ReadMode;
 pub use seek::SeekWhence;
 pub use write::PrivilegeBits;
 
-use crate::{Fs, Inode, extents};
+use crate::{Fs, Inode, Result, WriteMode, extents};
+use ext4_format::inode::FileType;
 use std::sync::Arc;
 
 impl Fs {
@@ -41,6 +42,27 @@ impl Fs {
             true => self.geo.max_block_map_size(),
             false => self.geo.max_file_size(),
         }
+    }
+
+    /// Checks that the contents may be changed, and returns the size. The caller holds the inode's
+    /// lock exclusively, and an unmount waits for it: see [`Fs::wait_for_writers`].
+    ///
+    /// # Errors
+    /// `ReadOnly`; as [`Inode::check_may_open_for_writing`].
+    fn begin_write(&self, inode: &Inode, mode: WriteMode) -> Result<u64> {
+        self.check_writable()?;
+        inode.begin_write(mode)
+    }
+
+    /// Waits for the changes of contents that are under way. If the volume was made read-only
+    /// before, no page becomes dirty afterwards. Only an unmount pays for this: a writer has the
+    /// lock of its file anyway.
+    pub(crate) fn wait_for_writers(&self) {
+        self.inodes.for_each(|inode| {
+            if inode.kind() == FileType::Regular {
+                drop(inode.lock.read());
+            }
+        });
     }
 
     /// Pages of `inode` were made dirty.

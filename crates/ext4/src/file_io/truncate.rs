@@ -27,7 +27,7 @@ impl Fs {
     fn truncate_once(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
-        let old = inode.begin_write(WriteMode::Anywhere)?;
+        let old = self.begin_write(inode, WriteMode::Anywhere)?;
         if self.truncate_in_inode(inode, size)? {
             return Ok(());
         }
@@ -62,19 +62,21 @@ impl Fs {
         let blocks = page::blocks(pages.clone());
         let handle = self.journal.start(self.step_credits())?;
         inode.cut(size, self.now());
+        let mut left = blocks;
         let done = self
             .log_tail(&handle, inode, size, &lock)
-            .and_then(|()| extents::remove(self, &handle, inode, blocks.clone()));
+            .and_then(|()| extents::remove(self, &handle, inode, &mut left));
         inode.mark_dirty(self, &handle);
         self.forget_pages(inode, pages, &lock);
         inode.grow(self, &handle, 0);
-        let end = done?;
-        if end <= blocks.start {
+        if done.is_ok() && left.is_empty() {
             return Ok(());
         }
+        // Also after an error: the next mount completes the truncation.
         orphan::add(self, &handle, inode)?;
+        done?;
         drop((handle, lock));
-        self.free_blocks(inode, blocks.start..end)?;
+        self.free_blocks(inode, left)?;
         self.end_truncation(inode)
     }
 

@@ -144,10 +144,11 @@ impl Fs {
     ) -> Result<Written> {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
-        let size = inode.begin_write(match at {
+        let mode = match at {
             At::Offset(_) => WriteMode::Anywhere,
             At::End => WriteMode::Append,
-        })?;
+        };
+        let size = self.begin_write(inode, mode)?;
         let offset = match at {
             At::Offset(offset) => offset,
             At::End => size,
@@ -181,8 +182,8 @@ impl Fs {
         }
         let after = inode.end_write(offset + done as u64, self.now());
         self.note_dirty_pages(inode);
-        if after.size_is_behind {
-            inode.follow_size(self)?;
+        if after.has_landed {
+            inode.write_landed(self)?;
         }
         self.clear_privileges(inode, after, bits)?;
         Ok(Written {

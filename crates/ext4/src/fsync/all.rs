@@ -20,7 +20,7 @@ impl Fs {
     pub fn sync(&self) -> Result<()> {
         self.sync_shared()
             .or_else(|error| match &*self.unmounted.lock() {
-                // A write was under way, and dirtied pages after the last writeback.
+                // Pages that it has not written are not durable.
                 Some(Ok(())) if self.bdi.dirty_pages() > 0 => Err(error),
                 Some(outcome) => outcome.clone(),
                 None => Err(error),

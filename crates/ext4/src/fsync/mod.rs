@@ -125,10 +125,10 @@ impl Fs {
     /// unmount has begun. The last commit may be still to come.
     ///
     /// # Errors
-    /// `ReadOnly` if a write has dirtied pages after the last writeback of an unmount.
+    /// `ReadOnly` if an unmount could not write the pages.
     fn make_recorded_durable(&self, inode: &Arc<Inode>, kind: SyncKind) -> Result<()> {
         if inode.has_unlanded() {
-            // An unmount that is under way writes the pages, unless they became dirty too late.
+            // An unmount that is under way writes the pages.
             drop(self.unmounted.lock());
             self.wait_writeback(inode);
         }

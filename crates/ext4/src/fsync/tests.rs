@@ -83,7 +83,7 @@ fn after_an_unmount_only_what_it_has_written_is_durable() {
         result.unwrap();
     }
     fs.sync().unwrap();
-    // A write that was under way during all of the unmount.
+    // A page that became dirty after it.
     let page = BufMut::zeroed(PAGE_SIZE).freeze();
     file.data
         .mapping

@@ -80,14 +80,15 @@ impl Fs {
         range: Range<FileBlock>,
         freed: impl Fn(&Handle<'_>, Range<FileBlock>),
     ) -> Result<()> {
-        let mut end = range.end;
-        while end > range.start {
+        let mut left = range;
+        while !left.is_empty() {
             let handle = self.journal.start(self.step_credits())?;
-            let removed = extents::remove(self, &handle, inode, range.start..end);
+            let end = left.end;
+            let removed = extents::remove(self, &handle, inode, &mut left);
             inode.mark_dirty(self, &handle);
-            let next = removed?;
-            freed(&handle, next..end);
-            end = next;
+            // Also after an error: a page whose block is unmapped has no promise.
+            freed(&handle, left.end..end);
+            removed?;
         }
         Ok(())
     }

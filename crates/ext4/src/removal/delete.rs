@@ -90,21 +90,18 @@ impl Fs {
     /// continues without the handle.
     pub(crate) fn delete_at_once(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> bool {
         self.bdi.forget(inode);
-        let all = FileBlock::FIRST..FileBlock::END;
         let has_blocks = has_extents(inode) && extents::entries_of_root(inode) != Some(0);
         // A user that has gone since the credits were asked for may have left reads in flight. To
         // wait for them is not allowed with a handle.
-        let freed = match inode.is_at_rest() {
-            false => Ok(all.end),
-            true => {
-                drop_clean_pages(inode, PageIndex::FIRST..PageIndex::END);
-                match has_blocks {
-                    true => extents::remove(self, handle, inode, all.clone()),
-                    false => Ok(all.start),
-                }
-            }
+        let is_at_rest = inode.is_at_rest();
+        if is_at_rest {
+            drop_clean_pages(inode, PageIndex::FIRST..PageIndex::END);
+        }
+        let is_freed = || {
+            let mut left = FileBlock::FIRST..FileBlock::END;
+            extents::remove(self, handle, inode, &mut left).is_ok() && left.is_empty()
         };
-        if freed.is_ok_and(|left| left == all.start) {
+        if is_at_rest && (!has_blocks || is_freed()) {
             if let Err(error) = self.free_number(handle, inode) {
                 self.note_not_deleted(inode, &error);
             }

@@ -2,6 +2,7 @@
 
 use crate::damage::is_damage;
 use crate::{Error, Fs, Result};
+use jbd2::JournalError;
 use units::Ino;
 
 impl Fs {
@@ -28,7 +29,8 @@ impl Fs {
     /// cause counts as damage.
     #[track_caller]
     pub(crate) fn blame_half_done(&self, func: &'static str, ino: Ino, error: &Error) {
-        if is_damage(error) || matches!(error, Error::Io(_)) {
+        let is_io = matches!(error, Error::Io(_) | Error::Journal(JournalError::Io(_)));
+        if is_damage(error) || is_io {
             self.errors.note(func, Some(ino), error);
         }
     }

@@ -190,7 +190,8 @@ impl Fs {
     }
 
     pub(crate) fn become_read_only(&self, why: &str) {
-        self.read_only.store(true, Ordering::Relaxed);
+        // Before the inode table is read by `Fs::wait_for_writers`.
+        self.read_only.store(true, Ordering::SeqCst);
         self.read_only_reason
             .lock()
             .get_or_insert_with(|| why.to_owned());

@@ -175,6 +175,7 @@ impl Fs {
         // Changes are refused from here on. The second sync writes those that came during the first
         // one, so the flusher still runs.
         self.become_read_only("unmounted");
+        self.wait_for_writers();
         let synced = synced.and(self.sync_now());
         self.bdi.shutdown();
         self.journal.close()?;

@@ -67,10 +67,10 @@ fn shatter(fs: &Arc<Fs>, file: &InodeRef, blocks: u32) {
     let Map::Mapped { start, .. } = extents::lookup(fs, file, FileBlock(0)).unwrap() else {
         panic!("a hole");
     };
-    let mut end = FileBlock(blocks);
-    while end > FileBlock(0) {
+    let mut left = FileBlock(0)..FileBlock(blocks);
+    while !left.is_empty() {
         let handle = fs.journal.start(extents::REMOVE_CREDITS).unwrap();
-        end = extents::remove(fs, &handle, file, FileBlock(0)..end).unwrap();
+        extents::remove(fs, &handle, file, &mut left).unwrap();
     }
     // Freed blocks can be used again when their transaction has committed.
     fs.journal.commit(fs.journal.running_tid()).unwrap();

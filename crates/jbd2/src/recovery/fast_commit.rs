@@ -130,9 +130,13 @@ pub fn recover_with(
     };
     let transaction = encode(&dirty, plan.end, changes)?;
     plan.write_home(queue, &dirty.log, block_size, budget)?;
-    // A torn transaction may begin here. Without its first block the log ends here for sure.
+    // A torn transaction may begin here. Without its first block the log ends here for sure. In a
+    // full log the oldest transaction begins here. It is not torn, and until the tail has moved the
+    // fast commits need it.
     let (log, at) = (&dirty.log, plan.end_at);
-    log.write_fua(queue, at, BufMut::zeroed(block_size as usize).freeze())?;
+    if plan.report.transactions == 0 || dirty.sb.start() != Some(at) {
+        log.write_fua(queue, at, BufMut::zeroed(block_size as usize).freeze())?;
+    }
     dirty.sb.set_tail(at, plan.end);
     dirty.write_superblock(queue)?;
     append(queue, &dirty, at, transaction)?;

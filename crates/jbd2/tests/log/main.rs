@@ -3,10 +3,12 @@
 mod changes;
 mod common;
 mod crash;
+mod fast_commit;
 mod fill;
 mod held_data;
 mod interop;
 mod journal;
+mod panics;
 mod read_ahead;
 mod room;
 mod unlogged;

@@ -194,12 +194,12 @@ impl<S: NodesMut> BlockMap<'_, S> {
     /// of 0 leaves.
     ///
     /// It calls `may_remove` with each run before the removal and stops when that returns false.
-    /// The first run is removed in any case. `waits` returns whether pages of a range of file
-    /// blocks wait to be recorded.
+    /// The first run is removed in any case. An error of `may_remove` has changed nothing. `waits`
+    /// returns whether pages of a range of file blocks wait to be recorded.
     pub fn remove_last(
         &mut self,
         range: &Range<FileBlock>,
-        may_remove: &mut dyn FnMut(&Extent) -> bool,
+        may_remove: &mut dyn FnMut(&Extent) -> Result<bool>,
         waits: &dyn Fn(Range<FileBlock>) -> bool,
     ) -> Result<Removed> {
         let mut removed = Removed {
@@ -256,7 +256,7 @@ impl<S: NodesMut> BlockMap<'_, S> {
                 check(self.store, run.file_block, bytes[left - 1], 0)?;
                 return Err(Error::Internal("a run of a block map is not on the volume"));
             }
-            let may = may_remove(&run);
+            let may = may_remove(&run)?;
             if !may && !removed.runs.is_empty() {
                 removed.end = run.end();
                 break;

@@ -124,7 +124,7 @@ proptest! {
                         let removed = map
                             .remove_last(&(FileBlock(at)..end), &mut |_| {
                                 left = left.saturating_sub(1);
-                                left > 0
+                                Ok(left > 0)
                             }, &|_| false)
                             .unwrap();
                         prop_assert!(removed.end < end && removed.end >= FileBlock(at));
@@ -183,9 +183,10 @@ fn blocks_that_pages_wait_for_are_kept() {
     map.insert(extent).unwrap();
     let range = FileBlock(12)..FileBlock(13);
     let waits = |blocks: std::ops::Range<FileBlock>| blocks.contains(&FileBlock(14));
-    map.remove_last(&range, &mut |_| true, &waits).unwrap();
+    map.remove_last(&range, &mut |_| Ok(true), &waits).unwrap();
     assert_eq!(store.nodes.borrow().len(), 1);
-    map.remove_last(&range, &mut |_| true, &|_| false).unwrap();
+    map.remove_last(&range, &mut |_| Ok(true), &|_| false)
+        .unwrap();
     assert!(store.nodes.borrow().is_empty());
 }
 

@@ -260,6 +260,17 @@ impl Inode {
         Ok(())
     }
 
+    /// A write has set size and times after all of its pages were recorded: they join a transaction
+    /// now. Otherwise the record of a page has them.
+    pub(crate) fn write_landed(self: &Arc<Self>, fs: &Fs) -> Result<()> {
+        let handle = fs.journal.start(2)?;
+        match self.size_waits() {
+            true => self.grow(fs, &handle, 0),
+            false => self.mark_dirty_attributes(fs, &handle),
+        }
+        Ok(())
+    }
+
     /// Whether the size on disk waits for pages that are unrecorded.
     pub(crate) fn size_waits(&self) -> bool {
         self.meta.lock().size_waits()
@@ -315,12 +326,6 @@ impl Inode {
     ) -> Result<Needed> {
         self.follow_size(fs)?;
         self.follow_to(fs, begin)?;
-        if kind == SyncKind::Fsync && self.lazy_times.load(Ordering::Relaxed) {
-            // The flusher recorded the pages of a write before it set the times, which are in no
-            // transaction.
-            let handle = fs.journal.start(2)?;
-            self.mark_dirty_attributes(fs, &handle);
-        }
         Ok(self.needed_of_recorded(fs, kind))
     }
 
@@ -347,7 +352,7 @@ impl Inode {
 
     /// Whether at most a flush is left to do, so that the inode can be evicted and loaded again.
     pub(crate) fn is_durable(&self, journal: Option<&Journal>) -> bool {
-        if self.has_unlanded() || self.lazy_times.load(Ordering::Relaxed) {
+        if self.has_unlanded() {
             return false;
         }
         // Reclaim may run while the thread holds locks of higher ranks (a commit creates blocks

@@ -19,8 +19,8 @@ const GROUP_EXECUTE: u16 = 0o010;
 pub(crate) struct AfterWrite {
     /// The mode has a set-user-ID or set-group-ID bit, which a write clears.
     pub clears_privileges: bool,
-    /// The size on disk can follow now.
-    pub size_is_behind: bool,
+    /// No page is unrecorded, so no record has the size and the times of this write.
+    pub has_landed: bool,
     /// A flag asks for synchronous writes.
     pub is_sync: bool,
 }
@@ -176,11 +176,10 @@ impl Inode {
         meta.fields.ctime = now;
         let after = AfterWrite {
             clears_privileges: without_privileges(meta.fields.mode) != meta.fields.mode,
-            size_is_behind: meta.is_behind(&self.data.mapping),
+            has_landed: !self.has_unlanded(),
             is_sync: meta.fields.flags.contains(InodeFlags::SYNC),
         };
         drop(meta);
-        self.lazy_times.store(true, Ordering::Relaxed);
         after
     }
     /// Clears set-user-ID and set-group-ID, as a write does.

@@ -95,9 +95,6 @@ pub struct Inode {
     nameless: AtomicBool,
     /// Whether it is in [`super::ChangedInodes`].
     pub(crate) registered: AtomicBool,
-    /// Time stamps were changed in memory only. The next change that marks the inode dirty includes
-    /// them.
-    pub(crate) lazy_times: AtomicBool,
     /// Everything on disk but `i_block`. Other modules use the methods of `fields`.
     pub(super) meta: Mutex<InodeMeta>,
     /// The contents of a file.
@@ -192,7 +189,6 @@ impl Inode {
             }),
             nameless,
             registered: AtomicBool::new(false),
-            lazy_times: AtomicBool::new(false),
             parent: ParentHint::default(),
         }
     }
@@ -240,7 +236,6 @@ impl Inode {
     }
 
     fn register_dirty(self: &Arc<Self>, fs: &Fs) {
-        self.lazy_times.store(false, Ordering::Relaxed);
         if !self.registered.swap(true, Ordering::AcqRel) {
             fs.changed_inodes.add(fs, self);
         }
