@@ -33,6 +33,7 @@ for n in range(count):
     with open(f"{path}/f{n}.txt", "wb") as f: f.write(random.randbytes(int(random.lognormvariate(8.6, 1.3))))
 END
 git -C "$src" init -q
+git -C "$src" config gc.auto 0
 git -C "$src" add -A
 git -C "$src" -c user.name=x -c user.email=x@localhost commit -qm tree
 git -C "$src" gc -q

@@ -137,11 +137,13 @@ impl JournalClient for Fs {
     }
 
     fn aborted(&self, error: &JournalError) {
-        tracing::error!(
-            "{}: {error}; the volume is read-only now",
-            self.queue.name()
-        );
-        self.become_read_only(&error.to_string());
+        // The error does not say which of two devices has failed.
+        let why = match self.journal.device() {
+            Some(device) => format!("{error} (the journal is on {})", device.name()),
+            None => error.to_string(),
+        };
+        tracing::error!("{}: {why}; the volume is read-only now", self.queue.name());
+        self.become_read_only(&why);
         self.errors
             .record("journal_stopped", None, &Error::Journal(error.clone()));
     }
