@@ -30,11 +30,11 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
     }
 }
 
-/// Formats a device. The volume's journal is the device `journal`, which [`format`] has made a
+/// Formats a device. The volume's journal is the device `journal`, which [`format()`] has made a
 /// journal and which no volume uses.
 ///
 /// # Errors
-/// As [`format`]; `Journal` if `journal` is no such device.
+/// As [`format()`]; `Journal` if `journal` is no such device.
 pub fn format_with_journal(
     queue: &Queue,
     journal: &Queue,

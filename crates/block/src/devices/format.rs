@@ -20,6 +20,7 @@ struct Refused {
 #[derive(Clone, Copy)]
 enum Convert {
     QemuImg,
+    Simg2Img,
     Decompress(&'static str),
 }
 
@@ -32,7 +33,7 @@ const fn refused(name: &'static str, at: usize, magic: &'static [u8], convert: C
     }
 }
 
-use Convert::{Decompress, QemuImg};
+use Convert::{Decompress, QemuImg, Simg2Img};
 
 const REFUSED: &[Refused] = &[
     refused("a VMDK image", 0, b"KDMV", QemuImg),
@@ -44,6 +45,12 @@ const REFUSED: &[Refused] = &[
     refused("a QED image", 0, b"QED\0", QemuImg),
     refused("a Parallels image", 0, b"WithoutFreeSpace", QemuImg),
     refused("a Parallels image", 0, b"WithouFreSpacExt", QemuImg),
+    refused(
+        "an Android sparse image",
+        0,
+        &[0x3a, 0xff, 0x26, 0xed],
+        Simg2Img,
+    ),
     refused(
         "compressed by gzip",
         0,
@@ -125,6 +132,9 @@ fn check_format(path: &Path, file: &File) -> io::Result<()> {
         QemuImg => format!(
             "{path} is {name}, which is not supported; convert it with qemu-img convert -O raw \
              {path} disk.img"
+        ),
+        Simg2Img => format!(
+            "{path} is {name}, which is not supported; convert it with simg2img {path} disk.img"
         ),
         Decompress(command) => {
             format!("{path} is {name}; decompress it first with {command} {path}")
