@@ -7,7 +7,7 @@
 use super::{Server, errno, tunables};
 use crate::durability;
 use crate::scan::{Request, Writer, inode_answer};
-use ext4::{Error, Fs, InodeRef, Result, Scanned};
+use ext4::{Error, FileType, Fs, InodeRef, NamesVersion, Result, Scanned};
 use fusedev::Reply;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -141,15 +141,40 @@ enum Attributes {
     Included,
 }
 
+/// Names of a directory.
+struct Names {
+    /// That of the directory before they were read.
+    version: NamesVersion,
+    found: Vec<(Ino, FileType, Vec<u8>)>,
+    /// The position of the first name that has no room in the answer.
+    next: Option<u64>,
+}
+
 fn entries(fs: &Fs, dir: &InodeRef, from: u64, attributes: Attributes) -> Result<Vec<u8>> {
     // Attributes are read after all names, so that their inodes are read ahead together.
-    let version = dir.names_version();
-    let mut found = Vec::new();
-    let (mut next, mut room) = (None, Writer::new());
-    let mut last = from;
+    let names = names(fs, dir, from, attributes)?;
+    Ok(match attributes {
+        Attributes::Left => {
+            let mut writer = Writer::new();
+            for (ino, kind, name) in names.found {
+                writer.entry(ino, kind, &name, None);
+            }
+            writer.end(names.next)
+        }
+        Attributes::Included => with_attributes(fs, dir, names),
+    })
+}
+
+fn names(fs: &Fs, dir: &InodeRef, from: u64, attributes: Attributes) -> Result<Names> {
+    let mut names = Names {
+        version: dir.names_version(),
+        found: Vec::new(),
+        next: None,
+    };
+    let (mut room, mut last) = (Writer::new(), from);
     fs.read_dir(dir, from, &mut |entry| {
         if !room.has_room_for(entry.name) {
-            next = Some(last);
+            names.next = Some(last);
             return false;
         }
         last = entry.next;
@@ -158,28 +183,69 @@ fn entries(fs: &Fs, dir: &InodeRef, from: u64, attributes: Attributes) -> Result
             if attributes == Attributes::Included {
                 room.skip_attributes();
             }
-            found.push((entry.ino, entry.kind, entry.name.to_vec()));
+            let found = (entry.ino, entry.kind, entry.name.to_vec());
+            names.found.push(found);
         }
         true
     })?;
+    Ok(names)
+}
+
+/// Returns the answer with the names and attributes of the files that have these names now.
+fn with_attributes(fs: &Fs, dir: &InodeRef, names: Names) -> Vec<u8> {
     let mut writer = Writer::new();
-    if attributes == Attributes::Included {
-        fs.read_inodes_ahead(found.iter().map(|(ino, ..)| *ino));
-    }
-    for (ino, kind, name) in found {
-        if attributes == Attributes::Left {
-            writer.entry(ino, kind, &name, None);
-        } else if let Some(attr) = fs.entry_attr(dir, version, ino) {
+    fs.read_inodes_ahead(names.found.iter().map(|(ino, ..)| *ino));
+    for (ino, kind, name) in names.found {
+        if let Some(attr) = fs.entry_attr(dir, names.version, ino) {
             writer.entry(ino, kind, &name, Some(&attr));
-        } else {
-            // The name may have been removed, or be that of another file by now.
-            match fs.lookup(dir, &name).map(|inode| inode.attr()) {
-                Ok(attr) => writer.entry(attr.ino, attr.kind, &name, Some(&attr)),
-                Err(Error::NotFound) => {}
-                // Damage: a request for the inode alone returns the error.
-                Err(_) => writer.entry(ino, kind, &name, None),
-            }
+            continue;
+        }
+        // The name may have been removed, or be that of another file by now.
+        match fs.lookup(dir, &name).map(|inode| inode.attr()) {
+            Ok(attr) => writer.entry(attr.ino, attr.kind, &name, Some(&attr)),
+            Err(Error::NotFound) => {}
+            // Damage: a request for the inode alone returns the error.
+            Err(_) => writer.entry(ino, kind, &name, None),
         }
     }
-    Ok(writer.end(next))
+    writer.end(names.next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::Answer;
+    use ext4::NewInode;
+
+    /// Between the reading of the names and that of the attributes a file is removed, and another
+    /// one gets its inode number.
+    #[test]
+    fn a_name_never_has_the_attributes_of_another_file() {
+        let fs = crate::test_volume::in_memory();
+        let dir = fs.root().unwrap();
+        let create = |name: &[u8], size| {
+            let file = fs.create(&dir, name, NewInode::default()).unwrap();
+            fs.truncate(&file, size).unwrap();
+            file.ino()
+        };
+        let removed = create(b"removed", 1);
+        create(b"kept", 2);
+        let names = names(&fs, &dir, 0, Attributes::Included).unwrap();
+        fs.unlink(&dir, b"removed").unwrap();
+        fs.delete_unlinked();
+        // A number can be used again after the commit of the deletion.
+        fs.sync().unwrap();
+        let new = (3..).map(|size| create(format!("new {size}").as_bytes(), size));
+        assert!(new.take(100).any(|ino| ino == removed));
+
+        let answer = with_attributes(&fs, &dir, names);
+        let mut answer = Answer::new(&answer).unwrap();
+        let mut found = Vec::new();
+        while let Some(entry) = answer.entry().unwrap() {
+            found.push((entry.name, entry.attr.unwrap().size));
+        }
+        found.retain(|(name, _)| name != b"lost+found");
+        assert_eq!(found, [(b"kept".to_vec(), 2)]);
+        fs.unmount().unwrap();
+    }
 }
