@@ -77,6 +77,9 @@ struct Inner {
     /// The first byte of the second device, if there are two.
     second: Option<u64>,
     recording: Mutex<Option<Recording>>,
+    /// Held shared by each request that is under way, and exclusively where a recording begins: it
+    /// has all of a request or nothing.
+    under_way: RwLock<()>,
     injector: RwLock<Option<Arc<Injector>>>,
     failures: Mutex<Vec<Failure>>,
     /// Chooses the sectors of a failed write that are on the device.
@@ -151,6 +154,7 @@ impl Disk {
             bytes: RwLock::new(bytes),
             second,
             recording: Mutex::default(),
+            under_way: RwLock::default(),
             injector: RwLock::default(),
             failures: Mutex::default(),
             torn: Mutex::default(),
@@ -223,11 +227,12 @@ impl Disk {
         }
     }
 
-    /// Begins to record. No request may be under way.
+    /// Begins to record, after the requests that are under way. What they wrote is durable.
     pub fn start_recording(&self) {
-        let base = self.0.bytes.read().clone();
+        let _none = self.0.under_way.write();
+        let bytes = self.0.bytes.read();
         *self.0.recording.lock() = Some(Recording {
-            base,
+            base: bytes.clone(),
             log: self.0.second.map_or_else(Log::default, Log::of_two_devices),
         });
     }
@@ -361,6 +366,7 @@ impl Inner {
         let result = self.verdict(request.op, request.class, request.offset, request.len);
         match &result {
             Ok(()) => {
+                let _under_way = self.under_way.read();
                 let began = self.record(|log| log.begin(&request));
                 self.delay(&request);
                 self.transfer(&mut request, began);
