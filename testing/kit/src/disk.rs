@@ -227,7 +227,7 @@ impl Disk {
         }
     }
 
-    /// Begins to record, after the requests that are under way. What they wrote is durable.
+    /// Begins to record, after the requests that are under way. Their writes are durable.
     pub fn start_recording(&self) {
         let _none = self.0.under_way.write();
         let bytes = self.0.bytes.read();
