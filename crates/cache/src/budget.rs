@@ -189,7 +189,8 @@ impl Budget {
             // Freed objects may have held others, so one pass is not enough. Other threads may
             // load objects meanwhile, so the number of passes is bounded.
             for _ in 0..4 {
-                if self.reclaim(u64::MAX) == 0 {
+                let freed: u64 = self.shrinkers().iter().map(|s| s.shrink(u64::MAX)).sum();
+                if freed == 0 {
                     break;
                 }
             }
@@ -252,17 +253,17 @@ impl Budget {
         }
     }
 
+    fn shrinkers(&self) -> Vec<Arc<dyn Shrinker>> {
+        let shrinkers = self.shrinkers.lock();
+        shrinkers.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Asks the shrinkers in turn for `want` bytes. Returns how many were freed. Metadata frees its
     /// share of all reclaimable memory, as the kernel's caches do (`shrink_slab`), so metadata in
     /// use is not evicted faster than pages; less while pages are used once ([`crate::reuse`]).
     /// While the budget is exceeded, the other kind frees the rest.
     fn reclaim(&self, want: u64) -> u64 {
-        let shrinkers: Vec<_> = self
-            .shrinkers
-            .lock()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
+        let shrinkers = self.shrinkers();
         if shrinkers.is_empty() {
             return 0;
         }
@@ -300,9 +301,7 @@ impl Budget {
         if due >= want / METADATA_PART {
             return due.min(want);
         }
-        // A reclaim of everything asks all shrinkers in its second pass; it defers only a batch.
-        self.metadata_debt
-            .fetch_add(due.min(RECLAIM_BATCH), Relaxed);
+        self.metadata_debt.fetch_add(due, Relaxed);
         0
     }
 }
