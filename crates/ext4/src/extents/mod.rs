@@ -224,7 +224,8 @@ pub(crate) fn insert_picked(
 /// from there with another handle.
 ///
 /// Each extent takes [`INSERT_CREDITS`]. The handle is extended as needed, and `keep` credits are
-/// left for the caller. At least one extent is converted.
+/// left for the caller. At least one extent is converted. An error has converted nothing: behind
+/// the first extent it ends the call, and the next call meets it.
 pub(crate) fn convert(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -239,8 +240,12 @@ pub(crate) fn convert(
         };
         let wanted = INSERT_CREDITS + keep;
         let mut from = range.start;
-        for _ in 0..CONVERT_EXTENTS {
-            from = tree.convert_first(from..range.end, state)?;
+        for nth in 0..CONVERT_EXTENTS {
+            from = match tree.convert_first(from..range.end, state) {
+                Ok(next) => next,
+                Err(error) if nth == 0 => return Err(error),
+                Err(_) => break,
+            };
             let has_credits = || handle.credits() >= wanted || handle.extend(INSERT_CREDITS);
             if from >= range.end || !has_credits() {
                 break;

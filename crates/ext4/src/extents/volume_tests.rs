@@ -294,6 +294,40 @@ fn a_damaged_node_is_an_error() {
 }
 
 #[test]
+fn a_conversion_ends_before_a_damaged_node() {
+    let volume = Volume::new(64);
+    let fs = volume.mount();
+    let file = create(&fs, 4000);
+    for block in (0..1000).step_by(2) {
+        map(&fs, &file, block, 1, 3000, ExtentState::Written);
+    }
+    let root = *file.i_block.read();
+    let second = u64::from(u32::from_le_bytes([root[28], root[29], root[30], root[31]]));
+    drop(file);
+    volume.check(fs);
+    let mut image = std::fs::read(volume.0.path()).unwrap();
+    image[second as usize * 4096 + 100] ^= 1;
+    std::fs::write(volume.0.path(), image).unwrap();
+    let fs = volume.mount();
+    let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    let (mut from, end) = (FileBlock(0), FileBlock(1000));
+    let error = loop {
+        let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
+        match convert(&fs, &handle, &file, from..end, ExtentState::Unwritten, 0) {
+            Ok(stop) => from = stop,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, crate::Error::Corrupt(_)), "{error:?}");
+    assert!(FileBlock(0) < from && from < end, "{from:?}");
+    // The call with the error has converted nothing: its first extent is in the damaged node.
+    assert!(
+        lookup(&fs, &file, FileBlock(from.0 + 1)).is_err(),
+        "{from:?}"
+    );
+}
+
+#[test]
 fn the_record_of_a_misplaced_node_names_its_block() {
     let fs = Volume::new(64).mount();
     let file = create(&fs, 4000);
