@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use testkit::disk::Disk;
 use testkit::needs::{Need, have};
-use testkit::oracle::{check, e2fsck};
+use testkit::oracle::{check, debugfs, e2fsck};
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
 use testkit::volume::{self, options, put};
@@ -242,4 +242,46 @@ fn a_failed_deletion_of_orphans_leaves_the_volume_unclean() {
         check_volume(&disk, &scratch).unwrap_or_else(|said| panic!("request {at}: {said}"));
     }
     assert!(refused > 5, "only {refused} mounts failed");
+}
+
+/// The blocks of the orphan file cannot be read when a file in use is deleted. The file is on the
+/// list instead, and deleted after a crash.
+#[test]
+fn the_list_takes_orphans_if_the_orphan_file_cannot_be_read() {
+    if !have(
+        "an orphan file",
+        &[Need::Tool("debugfs"), Need::Tool("e2fsck")],
+    ) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let disk = Disk::from_bytes(crashed(&["orphan_file"]));
+    use_it(&disk).unwrap();
+    disk.save(&scratch.join("volume.img"));
+    let inode = u32::from_le_bytes(disk.bytes_at(1024 + 0x280, 4).try_into().unwrap());
+    let said = debugfs(&scratch.join("volume.img"), &format!("blocks <{inode}>"));
+    let blocks = said.split_whitespace().flat_map(str::parse);
+    let blocks: Vec<u64> = blocks.collect();
+    assert!(!blocks.is_empty(), "{said}");
+
+    let fs = Fs::mount(disk.queue(), options()).unwrap();
+    let held = put(&fs, "held", &[1; 20_000]).unwrap();
+    fs.sync().unwrap();
+    fs.drop_caches();
+    disk.inject(move |op, _, offset, len| {
+        let read = offset / 4096..(offset + len).div_ceil(4096);
+        (op == Op::Read && blocks.iter().any(|block| read.contains(block))).then_some(EIO)
+    });
+    volume::remove(&fs, "held").unwrap();
+    assert!(disk.failures().iter().any(|f| f.op == Op::Read));
+    disk.heal();
+    fs.sync().unwrap();
+    fs.crash();
+    drop((held, fs));
+
+    let fs = Fs::mount(disk.queue(), options()).unwrap();
+    assert_eq!(fs.info().orphans.deleted, 1);
+    fs.unmount().unwrap();
+    drop(fs);
+    check_volume(&disk, &scratch).unwrap();
 }

@@ -73,7 +73,7 @@ impl Fs {
             return Ok(());
         }
         // Also after an error: the next mount completes the truncation.
-        orphan::add(self, &handle, inode)?;
+        orphan::add(self, &handle, inode);
         done?;
         drop((handle, lock));
         self.free_blocks(inode, left)?;

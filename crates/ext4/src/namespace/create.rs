@@ -218,11 +218,10 @@ impl Fs {
             let parent = ParentAttributes::of(dir);
             let handle = self.journal.start(parent.credits(self, dir)?)?;
             let made = self.make_inode(&handle, dir, &parent, FileType::Regular, new);
-            made.and_then(|inode| {
+            made.inspect(|inode| {
                 inode.set_links(0);
                 inode.mark_dirty(self, &handle);
-                orphan::add(self, &handle, &inode)?;
-                Ok(inode)
+                orphan::add(self, &handle, inode);
             })
         };
         if made.is_err() {

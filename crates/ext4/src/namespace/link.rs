@@ -55,7 +55,7 @@ impl Fs {
         }
         if let Err(error) = directory::add(self, &handle, dir, &place, name, (inode.ino, kind)) {
             if unnamed {
-                orphan::add(self, &handle, inode)?;
+                orphan::add(self, &handle, inode);
             }
             return Err(error);
         }
@@ -150,7 +150,7 @@ impl Fs {
         }
         let handle = self.journal.start(credits)?;
         let now = self.now();
-        let unlink = Unlink::begin(self, &handle, &victim)?;
+        let unlink = Unlink::begin(self, &handle, &victim);
         if let Err(error) = directory::remove(self, &handle, dir, &place) {
             unlink.undo(self, &handle)?;
             return Err(error);
@@ -184,10 +184,8 @@ impl Fs {
             }
             return Ok(());
         }
-        // Another thread uses it by now. The name is gone, so this must not fail.
-        if orphan::add(self, &handle, victim).is_err() {
-            orphan::add_to_list(self, &handle, victim);
-        }
+        // Another thread uses it by now.
+        orphan::add(self, &handle, victim);
         Unlink {
             inode: victim,
             left: 0,

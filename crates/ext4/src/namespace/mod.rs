@@ -106,13 +106,7 @@ impl Fs {
     fn orphan_new_inode(&self, handle: &Handle<'_>, inode: &Arc<Inode>) {
         inode.set_links(0);
         inode.mark_dirty(self, handle);
-        if let Err(error) = crate::orphan::add(self, handle, inode) {
-            // It has no name and no link, so e2fsck frees it.
-            tracing::error!(
-                "inode {}: an unused new inode could not be freed; run e2fsck: {error}",
-                inode.ino
-            );
-        }
+        crate::orphan::add(self, handle, inode);
     }
 }
 
@@ -261,17 +255,17 @@ struct Unlink<'a> {
 }
 
 impl<'a> Unlink<'a> {
-    /// Records the inode as an orphan if this is its last name. An error has changed nothing.
-    fn begin(fs: &Fs, handle: &Handle<'_>, inode: &'a Arc<Inode>) -> Result<Unlink<'a>> {
+    /// Records the inode as an orphan if this is its last name.
+    fn begin(fs: &Fs, handle: &Handle<'_>, inode: &'a Arc<Inode>) -> Unlink<'a> {
         // A directory has one name. Its other links are its "." and its subdirectories' "..".
         let left = match inode.is_dir() {
             true => 0,
             false => inode.links().saturating_sub(1),
         };
         if left == 0 {
-            crate::orphan::add(fs, handle, inode)?;
+            crate::orphan::add(fs, handle, inode);
         }
-        Ok(Unlink { inode, left })
+        Unlink { inode, left }
     }
     /// Updates the inode after its name was removed.
     fn finish(self, fs: &Fs, handle: &Handle<'_>, now: Timestamp) {

@@ -348,7 +348,7 @@ impl Fs {
             }
             return removed;
         };
-        let unlink = Unlink::begin(self, handle, target)?;
+        let unlink = Unlink::begin(self, handle, target);
         let place = &change.target_place;
         let done = directory::set_target(self, handle, to.dir, place, entry)
             .and_then(|()| self.remove_old_name_at(handle, change, &change.source_place));

@@ -28,28 +28,25 @@ use sync::atomic::Ordering;
 pub(crate) const ORPHAN_CREDITS: u32 = 4;
 
 /// Records an inode as an orphan: its link count became 0, or a truncation starts. It has no effect
-/// on an orphan.
-pub(crate) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+/// on an orphan. It cannot fail, as callers have often changed the inode by then: the list takes
+/// the inode if the orphan file is full or cannot be read.
+pub(crate) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     if inode.orphan_place().is_some() {
-        return Ok(());
+        return;
     }
     let state = &fs.orphan_state;
-    let place = match state.file.get() {
-        Some(file) => file.add(fs, handle, inode.ino)?,
-        None => None,
-    };
+    let place = state.file.get().and_then(|file| {
+        let place = file.add(fs, handle, inode.ino);
+        place.unwrap_or_else(|error| {
+            tracing::warn!("orphan file: {error}; inode {} is on the list", inode.ino);
+            None
+        })
+    });
     match place {
         Some(place) => inode.set_orphan_place(Some(place)),
         None => list::add(fs, handle, inode),
     }
     state.count.fetch_add(1, Ordering::Relaxed);
-    Ok(())
-}
-
-/// As [`add`], but on the list, which cannot fail. The inode is no orphan.
-pub(crate) fn add_to_list(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
-    list::add(fs, handle, inode);
-    fs.orphan_state.count.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Removes the record of an orphan. It has no effect on another inode.

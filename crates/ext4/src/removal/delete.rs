@@ -107,7 +107,7 @@ impl Fs {
             }
             return true;
         }
-        orphan::add_to_list(self, handle, inode);
+        orphan::add(self, handle, inode);
         false
     }
 

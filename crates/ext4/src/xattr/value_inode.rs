@@ -240,10 +240,7 @@ pub(super) fn put(fs: &Fs, handle: &Handle<'_>, inode: &InodeRef, owner: &Inode)
     });
     if is_last {
         inode.set_links(0);
-        // This must not fail: the reference is gone.
-        if orphan::add(fs, handle, inode).is_err() {
-            orphan::add_to_list(fs, handle, inode);
-        }
+        orphan::add(fs, handle, inode);
     }
     inode.mark_dirty(fs, handle);
 }
