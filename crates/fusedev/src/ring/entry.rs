@@ -76,7 +76,7 @@ impl fmt::Debug for Entry {
 }
 
 impl Entry {
-    pub fn queue(&self) -> &Queue {
+    pub fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 

@@ -9,7 +9,9 @@
 //!     │
 //!  entry       one request and its reply, in memory that is shared with the kernel
 //!     │
-//!  queue       a processor: its entries, and which replies may wait
+//!  policy      where callers wake up: the scheduling policy of workers
+//!     │
+//!  queue       a processor: its entries, its requests, and which replies may wait
 //!     │
 //!  memory, usage, processors, abi
 //! ```
@@ -25,7 +27,9 @@
 mod abi;
 mod command;
 mod entry;
+mod judge;
 mod memory;
+mod policy;
 mod processors;
 mod queue;
 mod reserve;
@@ -35,6 +39,7 @@ mod worker;
 use crate::channel::Channel;
 use crate::dispatch::Dispatcher;
 use crate::server::Server;
+use policy::Policy;
 pub(crate) use processors::possible;
 use reserve::Starting;
 use std::io;
@@ -65,6 +70,7 @@ impl Rings {
             dispatcher: dispatcher.clone(),
             channel: device.clone(),
             usage: usage.clone(),
+            policy: Arc::new(Policy::new()),
             first_lane,
         });
         let (tell, ended) = channel();

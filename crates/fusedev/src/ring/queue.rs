@@ -10,7 +10,7 @@
 //!   page, leave at least one entry of the queue out ([`Queue::try_hold`]). The reply of that entry
 //!   does not wait, and then takes whatever is queued. So such waits always end.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Entries of a queue on machines with few processors. Each holds at most one request, also one
 /// whose reply is sent later.
@@ -32,6 +32,28 @@ pub struct Queue {
     entries: usize,
     /// Replies that wait for another request.
     held: AtomicUsize,
+    requests: AtomicU64,
+    changes: AtomicU64,
+    /// The thread that has sent the last request.
+    caller: AtomicU32,
+}
+
+/// Requests that a queue has had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub requests: u64,
+    /// Requests whose caller was not that of the request before.
+    pub changes: u64,
+}
+
+impl Traffic {
+    /// The difference to an earlier count.
+    pub fn since(self, earlier: Traffic) -> Traffic {
+        Traffic {
+            requests: self.requests.wrapping_sub(earlier.requests),
+            changes: self.changes.wrapping_sub(earlier.changes),
+        }
+    }
 }
 
 impl Queue {
@@ -41,11 +63,37 @@ impl Queue {
             number,
             entries,
             held: AtomicUsize::new(0),
+            requests: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            caller: AtomicU32::new(0),
         }
     }
 
     pub fn number(&self) -> u16 {
         self.number
+    }
+
+    /// Counts a request of the thread `caller`; 0 is the kernel itself.
+    pub fn note_request(&self, caller: u32) {
+        // Two threads at once may count one change twice or not at all.
+        if caller != 0 && self.caller.load(Ordering::Relaxed) != caller {
+            self.caller.store(caller, Ordering::Relaxed);
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        self.requests.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The requests until now.
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            requests: self.requests.load(Ordering::SeqCst),
+            changes: self.changes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The thread that has sent the last request.
+    pub fn caller(&self) -> u32 {
+        self.caller.load(Ordering::Relaxed)
     }
 
     /// Whether one more reply may wait for another request. [`Queue::release_held`] ends it.
@@ -73,6 +121,19 @@ mod tests {
         assert!(!queue.try_hold());
         queue.release_held();
         assert!(queue.try_hold());
+    }
+
+    #[test]
+    fn a_change_of_the_caller_is_counted() {
+        let queue = Queue::new(0, 3);
+        for caller in [7, 7, 0, 7, 8, 7] {
+            queue.note_request(caller);
+        }
+        let expected = Traffic {
+            requests: 6,
+            changes: 3,
+        };
+        assert_eq!(queue.traffic(), expected);
     }
 
     #[test]

@@ -126,7 +126,9 @@ impl<S: Server> Reserve<S> {
         let registered = self.register();
         // After a failure the entries that are registered stay until the connection has ended.
         reported(registered, report);
+        self.shared.policy.start();
         let result = self.run();
+        self.shared.policy.end();
         if result.is_err() {
             // The kernel may still have the entries.
             self.entries.drain(..).for_each(std::mem::forget);

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The thread runs on the processor of its queue, where the caller sleeps until the reply. So a
-//! request is two switches between threads on one processor, and no processor wakes another.
-//! Spinning before the wait would only delay the caller, so there is none, and an idle mount uses
-//! no processor.
+//! request is two switches between threads on one processor, and no processor wakes another. (The
+//! scheduler would wake the caller elsewhere; [`super::policy`] keeps it.) Spinning before the wait
+//! would only delay the caller, so there is none, and an idle mount uses no processor.
 //!
 //! A thread ends only when the connection has ended. If it ended earlier, the kernel would cancel
 //! its entry, and could lose a request that it has just given to it.
@@ -20,6 +20,7 @@
 use super::command::{Ring, Wait, is_end};
 use super::entry::Entry;
 use super::memory::KEPT;
+use super::policy::Policy;
 use super::usage::Usage;
 use crate::channel::Channel;
 use crate::dispatch::Dispatcher;
@@ -41,6 +42,7 @@ pub struct Shared<S> {
     pub dispatcher: Arc<Dispatcher<S>>,
     pub channel: Arc<Channel>,
     pub usage: Arc<Usage>,
+    pub policy: Arc<Policy>,
     /// The lane of queue 0 in `dispatcher`; the others follow.
     pub first_lane: usize,
 }
@@ -59,6 +61,8 @@ impl<S: Server> Shared<S> {
             let (unique, message) = entry.begin();
             match message {
                 Ok(message) => {
+                    entry.queue().note_request(message.header.pid);
+                    self.policy.note_request();
                     // The kernel ends the connection after DESTROY; the thread waits for that.
                     self.dispatcher.dispatch(lane, message, entry);
                 }
@@ -122,6 +126,9 @@ impl<S: Server> Worker<S> {
     fn run(&mut self) -> io::Result<()> {
         pin(self.entry.queue().number());
         self.ring.enable()?;
+        let shared = self.shared.clone();
+        let entry = self.entry.clone();
+        let _seat = shared.policy.join(entry.queue());
         loop {
             // SAFETY: this thread is the owner. At first `start` has promised the rest, later the
             // command has been completed.
