@@ -109,7 +109,7 @@ ranks! {
     32 ReadOnlyReason "ext4::Fs::read_only_reason";
     32 Qcow2Cache "block::devices::qcow2::Cache::kept";
     32 Readahead "ext4::FileIo::readahead";
-    32 RingWorkers "fusedev::Policy::queues";
+    32 RingWorkers "fusedev::Scheduling::queues";
     32 SharedFlusher "writeback::SharedThread::state";
     32 Shrinkers "cache::Budget::shrinkers";
     32 SimPages "sim::Pages shards";

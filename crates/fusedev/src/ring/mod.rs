@@ -9,7 +9,7 @@
 //!     │
 //!  entry       one request and its reply, in memory that is shared with the kernel
 //!     │
-//!  policy      where callers wake up: the scheduling policy of workers
+//!  scheduling  the processors and the scheduling policy of workers; judge decides
 //!     │
 //!  queue       a processor: its entries, its requests, and which replies may wait
 //!     │
@@ -29,19 +29,19 @@ mod command;
 mod entry;
 mod judge;
 mod memory;
-mod policy;
 mod processors;
 mod queue;
 mod reserve;
+mod scheduling;
 mod usage;
 mod worker;
 
 use crate::channel::Channel;
 use crate::dispatch::Dispatcher;
 use crate::server::Server;
-use policy::Policy;
 pub(crate) use processors::possible;
 use reserve::Starting;
+use scheduling::Scheduling;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -70,7 +70,7 @@ impl Rings {
             dispatcher: dispatcher.clone(),
             channel: device.clone(),
             usage: usage.clone(),
-            policy: Arc::new(Policy::new()),
+            scheduling: Arc::new(Scheduling::new()),
             first_lane,
         });
         let (tell, ended) = channel();

@@ -36,6 +36,9 @@ pub struct Queue {
     changes: AtomicU64,
     /// The thread that has sent the last request.
     caller: AtomicU32,
+    /// A bit for each worker that has had a request since the last call of [`Queue::take_workers`];
+    /// some share one.
+    workers: AtomicU64,
 }
 
 /// Requests that a queue has had.
@@ -66,6 +69,7 @@ impl Queue {
             requests: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             caller: AtomicU32::new(0),
+            workers: AtomicU64::new(0),
         }
     }
 
@@ -73,13 +77,15 @@ impl Queue {
         self.number
     }
 
-    /// Counts a request of the thread `caller`; 0 is the kernel itself.
-    pub fn note_request(&self, caller: u32) {
+    /// Counts a request of the thread `caller`, which the worker `worker` carries out. The caller 0
+    /// is the kernel itself.
+    pub fn note_request(&self, caller: u32, worker: usize) {
         // Two threads at once may count one change twice or not at all.
         if caller != 0 && self.caller.load(Ordering::Relaxed) != caller {
             self.caller.store(caller, Ordering::Relaxed);
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
+        self.workers.fetch_or(1 << (worker % 64), Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -89,6 +95,11 @@ impl Queue {
             requests: self.requests.load(Ordering::SeqCst),
             changes: self.changes.load(Ordering::Relaxed),
         }
+    }
+
+    /// The number of workers that have had requests since the last call, at most 64.
+    pub fn take_workers(&self) -> u32 {
+        self.workers.swap(0, Ordering::Relaxed).count_ones()
     }
 
     /// The thread that has sent the last request.
@@ -124,11 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_caller_is_counted() {
+    fn requests_callers_and_workers_are_counted() {
         let queue = Queue::new(0, 3);
-        for caller in [7, 7, 0, 7, 8, 7] {
-            queue.note_request(caller);
+        for (worker, caller) in [7, 7, 0, 7, 8, 7].into_iter().enumerate() {
+            queue.note_request(caller, worker % 3);
         }
+        assert_eq!(queue.take_workers(), 3);
+        assert_eq!(queue.take_workers(), 0);
         let expected = Traffic {
             requests: 6,
             changes: 3,

@@ -126,9 +126,9 @@ impl<S: Server> Reserve<S> {
         let registered = self.register();
         // After a failure the entries that are registered stay until the connection has ended.
         reported(registered, report);
-        self.shared.policy.start();
+        self.shared.scheduling.start();
         let result = self.run();
-        self.shared.policy.end();
+        self.shared.scheduling.end();
         if result.is_err() {
             // The kernel may still have the entries.
             self.entries.drain(..).for_each(std::mem::forget);

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The thread runs on the processor of its queue, where the caller sleeps until the reply. So a
-//! request is two switches between threads on one processor, and no processor wakes another. (The
-//! scheduler would wake the caller elsewhere; [`super::policy`] keeps it.) Spinning before the wait
-//! would only delay the caller, so there is none, and an idle mount uses no processor.
+//! request is two switches between threads on one processor, and no processor wakes another
+//! ([`super::scheduling`]). Spinning before the wait would only delay the caller, so there is none,
+//! and an idle mount uses no processor.
 //!
 //! A thread ends only when the connection has ended. If it ended earlier, the kernel would cancel
 //! its entry, and could lose a request that it has just given to it.
@@ -20,14 +20,13 @@
 use super::command::{Ring, Wait, is_end};
 use super::entry::Entry;
 use super::memory::KEPT;
-use super::policy::Policy;
+use super::scheduling::Scheduling;
 use super::usage::Usage;
 use crate::channel::Channel;
 use crate::dispatch::Dispatcher;
 use crate::reply::Reply;
 use crate::server::Server;
 use rustix::io::Errno;
-use rustix::thread::CpuSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -42,7 +41,7 @@ pub struct Shared<S> {
     pub dispatcher: Arc<Dispatcher<S>>,
     pub channel: Arc<Channel>,
     pub usage: Arc<Usage>,
-    pub policy: Arc<Policy>,
+    pub scheduling: Arc<Scheduling>,
     /// The lane of queue 0 in `dispatcher`; the others follow.
     pub first_lane: usize,
 }
@@ -61,8 +60,9 @@ impl<S: Server> Shared<S> {
             let (unique, message) = entry.begin();
             match message {
                 Ok(message) => {
-                    entry.queue().note_request(message.header.pid);
-                    self.policy.note_request();
+                    let queue = entry.queue();
+                    queue.note_request(message.header.pid, sync::thread::ordinal());
+                    self.scheduling.note_request();
                     // The kernel ends the connection after DESTROY; the thread waits for that.
                     self.dispatcher.dispatch(lane, message, entry);
                 }
@@ -124,11 +124,9 @@ impl<S: Server> Worker<S> {
     }
 
     fn run(&mut self) -> io::Result<()> {
-        pin(self.entry.queue().number());
         self.ring.enable()?;
-        let shared = self.shared.clone();
-        let entry = self.entry.clone();
-        let _seat = shared.policy.join(entry.queue());
+        let (shared, entry) = (self.shared.clone(), self.entry.clone());
+        let _seat = shared.scheduling.join(entry.queue());
         loop {
             // SAFETY: this thread is the owner. At first `start` has promised the rest, later the
             // command has been completed.
@@ -167,19 +165,5 @@ impl<S: Server> Worker<S> {
         unsafe { self.entry.give_back() };
         self.shared.usage.remove_memory(self.touched - KEPT);
         self.touched = KEPT;
-    }
-}
-
-/// Makes the calling thread run on one processor.
-fn pin(processor: u16) {
-    let processor = usize::from(processor);
-    if processor >= CpuSet::MAX_CPU {
-        return;
-    }
-    let mut set = CpuSet::new();
-    set.set(processor);
-    // It may be offline, or not be allowed. The thread is correct on any other.
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::debug!("no thread can be bound to processor {processor}: {error}");
     }
 }
