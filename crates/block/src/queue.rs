@@ -17,7 +17,7 @@ mod mark;
 mod merge;
 mod plug;
 
-use crate::completion::Latch;
+use crate::completion::{Latch, LatchHold};
 use crate::tracking::{Shared, Tracking};
 use crate::{
     Bio, Buf, BufMut, Class, Completion, Device, Durability, EndIo, IoError, Op, Payload, Reason,
@@ -387,12 +387,12 @@ impl Queue {
         let latch = (!requests.is_empty()).then(|| Latch::new(requests.len()));
         let requests = requests
             .into_iter()
-            .map(|r| self.track(r, latch.clone()))
+            .map(|r| self.track(r, latch.clone().map(LatchHold)))
             .collect();
         (requests, latch)
     }
 
-    fn track(&self, mut request: Request, latch: Option<Arc<Latch>>) -> Request {
+    fn track(&self, mut request: Request, latch: Option<LatchHold>) -> Request {
         request.tracking = Some(Tracking::start(
             &self.shared,
             (request.op, request.reason, request.len),
