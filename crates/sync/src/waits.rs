@@ -48,16 +48,17 @@ pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
     wait()
 }
 
-/// Takes a lock that another thread holds. `take_within` tries it for some time and returns whether
-/// it was taken.
+/// Takes a lock that another thread holds. `take_within` tries it for some time.
 #[cfg(not(explore))]
 #[cold]
-pub(crate) fn contended(take_within: impl FnOnce(Duration) -> bool, take: impl FnOnce()) {
+pub(crate) fn contended<T>(
+    take_within: impl FnOnce(Duration) -> Option<T>,
+    take: impl FnOnce() -> T,
+) -> T {
     let is_observed = OBSERVER.try_with(|observer| observer.borrow().is_some());
-    if is_observed != Ok(true) {
-        take();
-    } else if !take_within(PATIENCE) {
-        waiting(take);
+    match is_observed {
+        Ok(true) => take_within(PATIENCE).unwrap_or_else(|| waiting(take)),
+        _ => take(),
     }
 }
 
@@ -101,25 +102,31 @@ mod tests {
     fn a_long_wait_for_a_lock_is_told() {
         let mutex = &Rank::Group.mutex(());
         let lock = &Rank::Mapping.rw_lock(());
+        let sharded = &Rank::Handle.sharded_lock(());
         let pause = || SystemClock.sleep(Duration::from_millis(100));
         type Take<'a> = (&'a str, &'a (dyn Fn() + Sync));
-        let held: [Take<'_>; 3] = [
+        let held: [Take<'_>; 5] = [
             ("mutex", &|| (mutex.lock(), pause()).1),
-            ("writer", &|| (lock.write(), pause()).1),
-            ("reader", &|| (lock.read(), pause()).1),
+            ("lock: writer", &|| (lock.write(), pause()).1),
+            ("lock: reader", &|| (lock.read(), pause()).1),
+            ("sharded: writer", &|| (sharded.write(), pause()).1),
+            ("sharded: reader", &|| (sharded.read(), pause()).1),
         ];
-        let taken: [Take<'_>; 4] = [
+        let taken: [Take<'_>; 6] = [
             ("mutex", &|| drop(mutex.lock())),
-            ("writer", &|| drop(lock.write())),
-            ("reader", &|| drop(lock.read())),
-            ("upgraded", &|| {
+            ("lock: writer", &|| drop(lock.write())),
+            ("lock: reader", &|| drop(lock.read())),
+            ("lock: upgraded", &|| {
                 drop(RwLockUpgradableReadGuard::upgrade(lock.upgradable_read()));
             }),
+            ("sharded: writer", &|| drop(sharded.write())),
+            ("sharded: reader", &|| drop(sharded.read())),
         ];
         for (holder, hold) in held {
             for (taker, take) in taken {
-                let conflicts = (holder == "mutex") == (taker == "mutex")
-                    && (holder, taker) != ("reader", "reader");
+                let kind = |name: &str| name.split(':').next().map(str::to_owned);
+                let both_read = holder.ends_with("reader") && taker.ends_with("reader");
+                let conflicts = kind(holder) == kind(taker) && !both_read;
                 let waits = Arc::new(Waits::default());
                 std::thread::scope(|scope| {
                     scope.spawn(hold);
