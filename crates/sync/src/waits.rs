@@ -2,10 +2,11 @@
 //!
 //! A pool of threads that serve requests starts another one while some of them wait: for a device,
 //! for another thread, or because they are slowed. Such a pool observes its threads. Condition
-//! variables, mutexes, reader-writer locks and [`crate::clock::SystemClock`] tell the observer when
-//! a wait begins and ends (in an explored schedule only the clock does).
+//! variables, mutexes, reader-writer locks (also sharded ones) and [`crate::clock::SystemClock`]
+//! tell the observer when a wait begins and ends (in an explored schedule only the clock does).
 //!
-//! A wait for a lock is told only after a millisecond, because most owners release a lock sooner.
+//! A wait for a lock is told only after a millisecond, because most owners release a lock sooner. A
+//! writer of a sharded lock is told about at once.
 //! It is told at all because the owner may be no thread of the pool: nobody tells the pool that
 //! such an owner waits for the device.
 
