@@ -106,7 +106,7 @@ impl Latch {
         })
     }
 
-    pub(crate) fn count_down(&self) {
+    fn count_down(&self) {
         let mut pending = self.pending.lock();
         *pending -= 1;
         if *pending == 0 {
@@ -119,5 +119,14 @@ impl Latch {
         while *pending > 0 {
             self.zero.wait(&mut pending);
         }
+    }
+}
+
+/// A request that a [`Latch`] waits for. Counts the latch down on drop.
+pub(crate) struct LatchHold(pub(crate) Arc<Latch>);
+
+impl Drop for LatchHold {
+    fn drop(&mut self) {
+        self.0.count_down();
     }
 }

@@ -17,7 +17,7 @@ mod mark;
 mod merge;
 mod plug;
 
-use crate::completion::Latch;
+use crate::completion::{Latch, LatchHold};
 use crate::tracking::{Shared, Tracking};
 use crate::{
     Bio, Buf, BufMut, Class, Completion, Device, Durability, EndIo, IoError, Op, Payload, Reason,
@@ -150,12 +150,14 @@ impl Queue {
             }
             return;
         }
-        let mut parts = cut_at_conflicts(bios).into_iter().peekable();
-        while let Some(mut part) = parts.next() {
-            let (requests, latch) = match parts.peek() {
-                Some(_) => self.start_latched(&mut part),
-                None => (self.start(&mut part), None),
-            };
+        // All bios are in requests before the first one is submitted: what a panic drops fails.
+        let merged = |mut part| merge(&mut part, self.device.max_request_bytes());
+        let parts: Vec<_> = cut_at_conflicts(bios).into_iter().map(merged).collect();
+        let mut parts = parts.into_iter().peekable();
+        while let Some(part) = parts.next() {
+            let latch = parts.peek().map(|_| Latch::new(part.len()));
+            let track = |request| self.track(request, latch.clone().map(LatchHold));
+            let requests: Vec<_> = part.into_iter().map(track).collect();
             if !requests.is_empty() {
                 self.device.submit(requests);
             }
@@ -381,18 +383,7 @@ impl Queue {
         requests.map(|r| self.track(r, None)).collect()
     }
 
-    /// [`Queue::start`] with a latch that waits for the requests; `None` if there are none.
-    fn start_latched(&self, bios: &mut Vec<Bio>) -> (Vec<Request>, Option<Arc<Latch>>) {
-        let requests = merge(bios, self.device.max_request_bytes());
-        let latch = (!requests.is_empty()).then(|| Latch::new(requests.len()));
-        let requests = requests
-            .into_iter()
-            .map(|r| self.track(r, latch.clone()))
-            .collect();
-        (requests, latch)
-    }
-
-    fn track(&self, mut request: Request, latch: Option<Arc<Latch>>) -> Request {
+    fn track(&self, mut request: Request, latch: Option<LatchHold>) -> Request {
         request.tracking = Some(Tracking::start(
             &self.shared,
             (request.op, request.reason, request.len),

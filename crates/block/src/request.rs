@@ -5,6 +5,7 @@ use crate::buf::Buf;
 use crate::io::{Class, Durability, IoError, Op, Reason};
 use crate::tracking::Tracking;
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Bios that are adjacent on the device, handed to it as one.
 pub struct Request {
@@ -92,16 +93,32 @@ impl Request {
     }
 
     /// Completes every bio with `result`.
-    pub fn complete(self, result: Result<(), IoError>) {
-        let latch = self.tracking.and_then(|tracking| {
-            let bios = self.bios.len();
+    pub fn complete(mut self, result: Result<(), IoError>) {
+        self.finish(result);
+    }
+
+    /// If the owner of a bio panics, the other bios stay.
+    fn finish(&mut self, result: Result<(), IoError>) {
+        let bios = self.bios.len();
+        let _latch = self.tracking.take().and_then(|tracking| {
             tracking.finish(self.op, self.len, bios, self.durability, &result)
         });
-        for bio in self.bios {
+        while let Some(bio) = self.bios.pop() {
             bio.complete(result);
         }
-        if let Some(latch) = latch {
-            latch.count_down();
+    }
+}
+
+/// A request that is dropped fails, because its owners wait for it: a device has panicked, or the
+/// owner of another bio has.
+impl Drop for Request {
+    fn drop(&mut self) {
+        while !self.bios.is_empty() {
+            let failed = Err(self.error(libc::EIO));
+            // This thread may be unwinding already, so a panic must not leave this function.
+            if catch_unwind(AssertUnwindSafe(|| self.finish(failed))).is_err() {
+                tracing::error!("the completion of a request panicked");
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The queue's account of a request in flight.
 
-use crate::completion::Latch;
+use crate::completion::LatchHold;
 use crate::io::{Durability, IoError, Op, Reason};
 use crate::stats::Stats;
 use crate::throttle::Throttle;
@@ -81,14 +81,14 @@ pub(crate) struct Tracking {
     /// Writes completed at the start, and their bytes; a flush covers them.
     covers: u64,
     covers_bytes: u64,
-    latch: Option<Arc<Latch>>,
+    latch: Option<LatchHold>,
 }
 
 impl Tracking {
     pub(crate) fn start(
         shared: &Arc<Shared>,
         (op, reason, len): (Op, Reason, u64),
-        latch: Option<Arc<Latch>>,
+        latch: Option<LatchHold>,
     ) -> Tracking {
         let began = sync::time::monotonic();
         shared.stats.count_start(reason);
@@ -104,7 +104,7 @@ impl Tracking {
     }
 
     /// Accounts for a completed request of `len` bytes and `bios` bios, before its bios complete.
-    /// Returns the latch to count down after that.
+    /// Returns what the caller drops after that.
     pub(crate) fn finish(
         self,
         op: Op,
@@ -112,7 +112,7 @@ impl Tracking {
         bios: usize,
         durability: Durability,
         result: &Result<(), IoError>,
-    ) -> Option<Arc<Latch>> {
+    ) -> Option<LatchHold> {
         match (op, result) {
             (Op::Read, _) => {}
             (Op::Write, Ok(())) if durability == Durability::Fua => {}

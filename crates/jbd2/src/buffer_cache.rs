@@ -213,16 +213,14 @@ impl BufferCache {
             let Some(buffer) = self.insert_loading(block) else {
                 continue;
             };
-            return match self.read(block) {
-                Ok(data) => {
-                    self.finish_load(&buffer, Some(data));
-                    Ok(buffer)
-                }
-                Err(error) => {
-                    self.finish_load(&buffer, None);
-                    Err(error)
-                }
+            let mut load = BlockLoad {
+                cache: self,
+                buffer: &buffer,
+                data: None,
             };
+            load.data = Some(self.read(block)?);
+            drop(load);
+            return Ok(buffer);
         }
     }
     fn add(&self, map: &mut BlockMap, buffer: &Arc<Buffer>) {
@@ -310,6 +308,20 @@ impl BufferCache {
             self.remove_same(&buffer);
             return Some(buffer);
         }
+    }
+}
+
+/// A load of a block by one thread. It ends on drop, and has failed without data, also after a
+/// panic.
+struct BlockLoad<'a> {
+    cache: &'a BufferCache,
+    buffer: &'a Arc<Buffer>,
+    data: Option<block::Buf>,
+}
+
+impl Drop for BlockLoad<'_> {
+    fn drop(&mut self) {
+        self.cache.finish_load(self.buffer, self.data.take());
     }
 }
 

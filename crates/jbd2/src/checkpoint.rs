@@ -46,6 +46,7 @@
 use crate::state::checkpoint_set::{Batch, BatchLimits, Part};
 use crate::state::flush_steps::FlushSteps;
 use crate::state::log_format::CommitState;
+use crate::state::stop_on_panic::StopOnPanic;
 use crate::state::{START, URGENT};
 use crate::transaction::Frozen;
 use crate::{Journal, JournalError, LogBlock, Tid};
@@ -182,6 +183,8 @@ impl Journal {
 
     fn checkpoint_up_to(&self, steps: &mut FlushSteps, part: &Part) -> Result<(), JournalError> {
         self.check()?;
+        // Its blocks stay in flight: a write may be in progress.
+        let _stop = StopOnPanic::new(self, "a checkpoint");
         let mut written = 0;
         let is_urgent = || self.is_checkpoint_urgent();
         let mut rest = part.blocks.as_slice();

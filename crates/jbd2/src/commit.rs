@@ -51,6 +51,7 @@ use crate::format::{Checksums, Layout, commit, revoke};
 use crate::state::background::CheckpointRequest;
 use crate::state::handle::assert_none_held;
 use crate::state::log_format::CommitState;
+use crate::state::stop_on_panic::StopOnPanic;
 use crate::transaction::{Closed, CommitReason, Frozen, Transaction};
 use crate::{FreedExtent, Handle, Journal, JournalError, LogBlock, Phase, Tid, log_copies};
 use block::{Buf, BufMut, Durability, Reason};
@@ -75,33 +76,6 @@ impl Drop for LogBusy<'_> {
     fn drop(&mut self) {
         self.0.set.lock().end_log_write();
         self.0.set_changed.notify_all();
-    }
-}
-
-/// Stops the journal if the commit panics: a later transaction must not follow one that the log
-/// does not have.
-struct StopOnPanic<'a> {
-    journal: &'a Journal,
-    /// The thread was unwinding already when the commit began.
-    unwinding: bool,
-}
-
-impl StopOnPanic<'_> {
-    fn new(journal: &Journal) -> StopOnPanic<'_> {
-        StopOnPanic {
-            journal,
-            unwinding: sync::thread::panicking(),
-        }
-    }
-}
-
-impl Drop for StopOnPanic<'_> {
-    fn drop(&mut self) {
-        if sync::thread::panicking() && !self.unwinding {
-            self.journal.stop(JournalError::Aborted(
-                "a thread panicked in a commit".into(),
-            ));
-        }
     }
 }
 
@@ -163,7 +137,8 @@ impl Journal {
         reason: CommitReason,
     ) -> Result<(), JournalError> {
         self.check()?;
-        let _stop = StopOnPanic::new(self);
+        // A later transaction must not follow one that the log does not have.
+        let _stop = StopOnPanic::new(self, "a commit");
         let Some(closed) = self.close_running(state) else {
             return Ok(());
         };
@@ -183,7 +158,7 @@ impl Journal {
             }
         };
         let steps = (!self.has_log()).then(|| closed.home_steps());
-        let committed = self.add_to_set(state, closed, log_blocks);
+        let committed = self.add_to_set(state, closed, log_blocks)?;
         if let Some(steps) = steps {
             self.checkpoint_in_steps(committed.tid, steps)?;
             self.counters.commits.fetch_add(1, Ordering::Relaxed);
@@ -346,7 +321,15 @@ impl Journal {
     }
 
     /// The first part of step 6: puts the blocks into the checkpoint set.
-    fn add_to_set(&self, _state: &CommitState, closed: Closed, log_blocks: u32) -> Committed {
+    ///
+    /// # Errors
+    /// The journal has stopped, and a checkpoint write of a freed block may be in flight.
+    fn add_to_set(
+        &self,
+        _state: &CommitState,
+        closed: Closed,
+        log_blocks: u32,
+    ) -> Result<Committed, JournalError> {
         let Closed {
             tid,
             blocks,
@@ -355,17 +338,21 @@ impl Journal {
             ..
         } = closed;
         let mut replaced = Vec::new();
+        let waited;
         {
             let mut set = self.set.lock();
             let before = set.blocks();
             let next_head = self.advance(set.head(), log_blocks);
             set.logged(tid, log_blocks, next_head, blocks, &mut replaced);
-            for block in revokes {
+            waited = revokes.into_iter().try_for_each(|block| {
                 while set.in_flight(block) {
+                    // The blocks of a checkpoint that panics stay in flight.
+                    self.check()?;
                     self.set_changed.wait(&mut set);
                 }
                 replaced.extend(set.forget(block));
-            }
+                Ok(())
+            });
             self.note_space(before, &set);
             self.log_claimed.store(0, Ordering::Relaxed);
         }
@@ -375,7 +362,7 @@ impl Journal {
         for old in replaced {
             old.buffer.release(old.data);
         }
-        Committed { tid, freed }
+        waited.map(|()| Committed { tid, freed })
     }
 
     /// The second part of step 6: the transaction is durable.

@@ -2,11 +2,13 @@
 //! waits long ([`crate::waits`]).
 
 use crate::waits::{contended, waiting};
-pub use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
+pub use crossbeam::{ShardedLockReadGuard, ShardedLockWriteGuard};
+use crossbeam_utils::sync as crossbeam;
 use lock_api::{RawRwLockTimed as _, RawRwLockUpgradeTimed as _};
 use std::mem::ManuallyDrop;
 use std::panic::Location;
-use std::time::Instant;
+use std::sync::{LockResult, TryLockError};
+use std::time::{Duration, Instant};
 
 /// A mutex without contents, in the form that parking_lot's condition variable takes.
 pub struct RawMutex(parking_lot::Mutex<()>);
@@ -21,7 +23,7 @@ unsafe impl lock_api::RawMutex for RawMutex {
     fn lock(&self) {
         if !self.try_lock() {
             contended(
-                |limit| self.0.try_lock_for(limit).map(std::mem::forget).is_some(),
+                |limit| self.0.try_lock_for(limit).map(std::mem::forget),
                 || std::mem::forget(self.0.lock()),
             );
         }
@@ -50,7 +52,10 @@ macro_rules! access {
         #[inline]
         fn $lock(&self) {
             if !self.0.$try_lock() {
-                contended(|limit| self.0.$try_lock_for(limit), || self.0.$lock());
+                contended(
+                    |limit| self.0.$try_lock_for(limit).then_some(()),
+                    || self.0.$lock(),
+                );
             }
         }
         #[inline]
@@ -103,7 +108,7 @@ unsafe impl lock_api::RawRwLockUpgrade for RawRwLock {
         if !unsafe { self.0.try_upgrade() } {
             contended(
                 // SAFETY: see above.
-                |limit| unsafe { self.0.try_upgrade_for(limit) },
+                |limit| unsafe { self.0.try_upgrade_for(limit).then_some(()) },
                 // SAFETY: see above.
                 || unsafe { self.0.upgrade() },
             );
@@ -114,6 +119,47 @@ unsafe impl lock_api::RawRwLockUpgrade for RawRwLock {
         // SAFETY: the caller holds the lock upgradably.
         unsafe { self.0.try_upgrade() }
     }
+}
+
+/// crossbeam's. It has no wait with a limit.
+pub struct ShardedLock<T>(crossbeam::ShardedLock<T>);
+
+impl<T> ShardedLock<T> {
+    pub fn new(value: T) -> ShardedLock<T> {
+        ShardedLock(crossbeam::ShardedLock::new(value))
+    }
+    #[inline]
+    pub fn read(&self) -> LockResult<ShardedLockReadGuard<'_, T>> {
+        let try_read = || taken(self.0.try_read());
+        try_read().unwrap_or_else(|| contended(|limit| try_for(limit, try_read), || self.0.read()))
+    }
+    /// The wait is told at once: attempts would let readers in without end, and there are few
+    /// writers.
+    #[inline]
+    pub fn write(&self) -> LockResult<ShardedLockWriteGuard<'_, T>> {
+        taken(self.0.try_write()).unwrap_or_else(|| waiting(|| self.0.write()))
+    }
+}
+
+/// The lock, or `None` if another thread holds it.
+fn taken<G>(result: std::sync::TryLockResult<G>) -> Option<LockResult<G>> {
+    match result {
+        Ok(guard) => Some(Ok(guard)),
+        Err(TryLockError::Poisoned(poisoned)) => Some(Err(poisoned)),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Tries for some time.
+fn try_for<T>(limit: Duration, attempt: impl Fn() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        std::thread::yield_now();
+        if let Some(taken) = attempt() {
+            return Some(taken);
+        }
+    }
+    None
 }
 
 /// parking_lot's.

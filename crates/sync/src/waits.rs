@@ -2,10 +2,11 @@
 //!
 //! A pool of threads that serve requests starts another one while some of them wait: for a device,
 //! for another thread, or because they are slowed. Such a pool observes its threads. Condition
-//! variables, mutexes, reader-writer locks and [`crate::clock::SystemClock`] tell the observer when
-//! a wait begins and ends (in an explored schedule only the clock does).
+//! variables, mutexes, reader-writer locks (also sharded ones) and [`crate::clock::SystemClock`]
+//! tell the observer when a wait begins and ends (in an explored schedule only the clock does).
 //!
-//! A wait for a lock is told only after a millisecond, because most owners release a lock sooner.
+//! A wait for a lock is told only after a millisecond, because most owners release a lock sooner. A
+//! writer of a sharded lock is told about at once.
 //! It is told at all because the owner may be no thread of the pool: nobody tells the pool that
 //! such an owner waits for the device.
 
@@ -48,16 +49,17 @@ pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
     wait()
 }
 
-/// Takes a lock that another thread holds. `take_within` tries it for some time and returns whether
-/// it was taken.
+/// Takes a lock that another thread holds. `take_within` tries it for some time.
 #[cfg(not(explore))]
 #[cold]
-pub(crate) fn contended(take_within: impl FnOnce(Duration) -> bool, take: impl FnOnce()) {
+pub(crate) fn contended<T>(
+    take_within: impl FnOnce(Duration) -> Option<T>,
+    take: impl FnOnce() -> T,
+) -> T {
     let is_observed = OBSERVER.try_with(|observer| observer.borrow().is_some());
-    if is_observed != Ok(true) {
-        take();
-    } else if !take_within(PATIENCE) {
-        waiting(take);
+    match is_observed {
+        Ok(true) => take_within(PATIENCE).unwrap_or_else(|| waiting(take)),
+        _ => take(),
     }
 }
 
@@ -101,25 +103,31 @@ mod tests {
     fn a_long_wait_for_a_lock_is_told() {
         let mutex = &Rank::Group.mutex(());
         let lock = &Rank::Mapping.rw_lock(());
+        let sharded = &Rank::Handle.sharded_lock(());
         let pause = || SystemClock.sleep(Duration::from_millis(100));
         type Take<'a> = (&'a str, &'a (dyn Fn() + Sync));
-        let held: [Take<'_>; 3] = [
+        let held: [Take<'_>; 5] = [
             ("mutex", &|| (mutex.lock(), pause()).1),
-            ("writer", &|| (lock.write(), pause()).1),
-            ("reader", &|| (lock.read(), pause()).1),
+            ("lock: writer", &|| (lock.write(), pause()).1),
+            ("lock: reader", &|| (lock.read(), pause()).1),
+            ("sharded: writer", &|| (sharded.write(), pause()).1),
+            ("sharded: reader", &|| (sharded.read(), pause()).1),
         ];
-        let taken: [Take<'_>; 4] = [
+        let taken: [Take<'_>; 6] = [
             ("mutex", &|| drop(mutex.lock())),
-            ("writer", &|| drop(lock.write())),
-            ("reader", &|| drop(lock.read())),
-            ("upgraded", &|| {
+            ("lock: writer", &|| drop(lock.write())),
+            ("lock: reader", &|| drop(lock.read())),
+            ("lock: upgraded", &|| {
                 drop(RwLockUpgradableReadGuard::upgrade(lock.upgradable_read()));
             }),
+            ("sharded: writer", &|| drop(sharded.write())),
+            ("sharded: reader", &|| drop(sharded.read())),
         ];
         for (holder, hold) in held {
             for (taker, take) in taken {
-                let conflicts = (holder == "mutex") == (taker == "mutex")
-                    && (holder, taker) != ("reader", "reader");
+                let kind = |name: &str| name.split(':').next().map(str::to_owned);
+                let both_read = holder.ends_with("reader") && taker.ends_with("reader");
+                let conflicts = kind(holder) == kind(taker) && !both_read;
                 let waits = Arc::new(Waits::default());
                 std::thread::scope(|scope| {
                     scope.spawn(hold);

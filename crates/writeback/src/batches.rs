@@ -80,6 +80,8 @@ impl<F: WritebackFs> PendingBatch<F> {
 
 impl<F: WritebackFs> Drop for PendingBatch<F> {
     fn drop(&mut self) {
+        // It is open where its owner panics. Other threads wait for its files.
+        F::close_batch(&self.batch);
         self.limits.settle(&self.share, self.bytes());
     }
 }
@@ -385,7 +387,7 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
     fn note_sent(&mut self) {
         if let Some(open) = self.batches.open.take() {
             // A thread that needs one of its files finishes it, whatever this one waits for next.
-            self.fs.close_batch(&open.batch);
+            F::close_batch(&open.batch);
             self.batches.in_flight.push_back(open);
             self.owner.sent(self.batches, self.dev.clock.monotonic());
         }

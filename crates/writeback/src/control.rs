@@ -93,11 +93,13 @@ impl Control {
     pub(crate) fn stop(&self) {
         let mut requests = self.requests.lock();
         requests.stop = true;
-        let lifetime = requests.lifetime.take();
+        let lifetime = requests.lifetime.clone();
         drop(requests);
         self.wakeup.notify();
-        if let Some(lifetime) = lifetime {
-            lifetime.wait();
+        match lifetime {
+            Some(lifetime) => lifetime.wait(),
+            // A sync may wait for a flusher that will not start.
+            None => self.close(),
         }
     }
 }

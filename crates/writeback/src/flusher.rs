@@ -12,8 +12,8 @@
 //!
 //! Errors: after a failed batch the flusher pauses, 20 ms at first, twice as long each time, 5 s at
 //! most. Syncs do not wait for that. A panic of the file system ends the pass and not the thread:
-//! the current inode is listed again, waiting syncs get an error, and the next pass finishes the
-//! batches in flight.
+//! the file system is told, the current inode is listed again, waiting syncs get an error, and the
+//! next pass finishes the batches in flight.
 
 use crate::activity;
 use crate::backing_dev::BackingDev;
@@ -109,6 +109,7 @@ impl<F: WritebackFs> Flusher<F> {
             Work::Stop => Pass::finish_all(&self.dev, &mut self.state, &fs),
         }));
         let outcome = outcome.unwrap_or_else(|_| {
+            fs.panicked();
             self.recover();
             Err(io::Error::other("the file system panicked in writeback"))
         });
@@ -133,8 +134,9 @@ impl<F: WritebackFs> Flusher<F> {
     fn recover(&mut self) {
         tracing::error!("{}: a panic in writeback", self.dev.queue.name());
         self.state.queues.recover(&self.dev);
-        self.state.batches.recover(&self.dev);
+        // Before the count of batches falls, as for any failed batch.
         self.state.health.note_failure(&self.dev);
+        self.state.batches.recover(&self.dev);
     }
 
     /// Drops everything: the file system is gone.

@@ -15,6 +15,7 @@ use crate::batches::{BatchCount, BatchOwner, BatchWriter, Batches, PendingBatch}
 use crate::interface::{OnLocked, Reason, WritebackFs};
 use crate::window::WINDOW;
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ use std::time::Duration;
 const BATCH_BYTES: u64 = 4 << 20;
 /// Sweeps over the files: see the module's third step.
 const SWEEPS: usize = 2;
+
+/// Linux's number of EIO: the error of a sync beside an fsync that panics.
+const EIO: i32 = 5;
 
 /// One result for each file, in their order.
 pub type Results<E> = SmallVec<[Result<(), E>; 1]>;
@@ -76,7 +80,12 @@ impl<F: WritebackFs> BackingDev<F> {
             return inodes.iter().map(|_| Ok(())).collect();
         }
         let foreground = self.foreground.begin();
-        let results = self.write_unlanded(fs, inodes, route);
+        let write = AssertUnwindSafe(|| self.write_unlanded(fs, inodes, route));
+        let results = catch_unwind(write).unwrap_or_else(|panic| {
+            fs.panicked();
+            foreground.fail(EIO);
+            resume_unwind(panic)
+        });
         if let Some(error) = results.iter().find_map(|result| result.as_ref().err()) {
             foreground.fail(F::errno(error));
         }

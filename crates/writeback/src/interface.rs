@@ -115,8 +115,8 @@ pub trait WritebackFs: Send + Sync + Sized + 'static {
         plug: &mut Plug<'_>,
         batch: &Arc<Self::Batch>,
     ) -> Progress<Self::Error>;
-    /// Nothing is added to the batch from now on, so any thread may finish it.
-    fn close_batch(&self, batch: &Self::Batch);
+    /// Nothing is added to the batch from now on, so any thread may finish it. Idempotent.
+    fn close_batch(batch: &Self::Batch);
     /// Whether all I/O of a batch has completed. Nothing is added to the batch afterwards.
     fn batch_completed(&self, batch: &Self::Batch) -> bool;
     /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; any thread
@@ -132,6 +132,9 @@ pub trait WritebackFs: Send + Sync + Sized + 'static {
     /// fsync does not wait for it ([`crate::BackingDev::begin_fsync`]). No batch is open and no bio
     /// is held back. Errors are reported to the callers of the whole sync.
     fn make_step_durable(&self);
+    /// The file system has panicked in a call of writeback. Some pages may be neither dirty nor in
+    /// a batch, so no later sync may succeed.
+    fn panicked(&self);
     /// Housekeeping, on the flusher's idle tick (at least every `dirty_writeback`). No plug is held
     /// and no batch is open. It must not call [`crate::BackingDev::sync`].
     fn tick(&self);

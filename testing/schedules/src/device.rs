@@ -3,7 +3,7 @@
 //! A thread of the run carries requests out, in an order that the seed decides. They are recorded,
 //! so that the crash model of the test kit ([`testkit::crash`]) can make the image of any moment.
 
-use block::{Device, IoError, Op, Payload, Queue, Request};
+use block::{Class, Device, IoError, Op, Payload, Queue, Request};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Unscheduled};
 use sync::thread::JoinHandle;
@@ -75,8 +75,8 @@ impl Store {
 
 #[derive(Default)]
 struct Pending {
-    /// Requests with their positions in the log.
-    requests: Vec<(Request, usize)>,
+    /// Requests with their positions in the log; those without one fail.
+    requests: Vec<(Request, Option<usize>)>,
     stopped: bool,
 }
 
@@ -87,15 +87,25 @@ struct Inner {
     initial: Store,
     pending: Mutex<Pending>,
     changed: Condvar,
+    /// Every other write of data fails.
+    failing: Unscheduled<bool>,
 }
 
 impl Inner {
-    /// Records the beginning of a request; returns its position.
-    fn begin(&self, request: &Request) -> usize {
-        self.log.lock().expect("unscheduled").begin(request)
+    /// Records the beginning of a request; returns its position. A request that is to fail has
+    /// none: it changes nothing.
+    fn begin(&self, request: &Request) -> Option<usize> {
+        let is_data = request.op == Op::Write && request.class == Class::Data;
+        let may_fail = is_data && *self.failing.lock().expect("unscheduled");
+        let fails = may_fail && explore::random().is_multiple_of(2);
+        (!fails).then(|| self.log.lock().expect("unscheduled").begin(request))
     }
 
-    fn carry_out(&self, mut request: Request, began: usize) {
+    fn carry_out(&self, mut request: Request, began: Option<usize>) {
+        let Some(began) = began else {
+            let failed = Err(request.error(rustix::io::Errno::IO.raw_os_error()));
+            return request.complete(failed);
+        };
         {
             let mut store = self.store.lock().expect("unscheduled");
             let mut at = request.offset;
@@ -152,6 +162,7 @@ impl Disk {
             initial: store,
             pending: Mutex::default(),
             changed: Condvar::new(),
+            failing: Unscheduled::new(false),
         }))
     }
 
@@ -172,6 +183,11 @@ impl Disk {
     /// A queue in front of the device.
     pub fn queue(&self) -> Arc<Queue> {
         Queue::new(Box::new(Handle(self.0.clone())))
+    }
+
+    /// Lets every other write of data fail from now on, or none.
+    pub fn set_failing(&self, failing: bool) {
+        *self.0.failing.lock().expect("unscheduled") = failing;
     }
 
     /// The contents.

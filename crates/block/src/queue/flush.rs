@@ -54,11 +54,19 @@ impl FlushGate {
         }
         *running = true;
         drop(running);
+        let _running = Running(self);
         let done = Completion::expecting(1);
         run(&done);
-        let result = done.wait();
-        *self.running.lock() = false;
-        self.ended.notify_all();
-        result
+        done.wait()
+    }
+}
+
+/// A flush that runs. It ends on drop, also after a panic of the device.
+struct Running<'a>(&'a FlushGate);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        *self.0.running.lock() = false;
+        self.0.ended.notify_all();
     }
 }

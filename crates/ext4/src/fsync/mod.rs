@@ -38,12 +38,21 @@ const LOG_BYTES: u64 = 64 << 10;
 /// An fsync of at most this many files is that of a client that waits, and not of many.
 const FEW_FILES: usize = 8;
 
+/// The thread that makes files durable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    /// A worker of the queue. An unmount waits for it before it writes anything.
+    Worker,
+    /// Any other thread.
+    Other,
+}
+
 impl Fs {
     /// Makes a file (or directory) durable.
     pub fn fsync(&self, inode: &InodeRef, kind: SyncKind) -> Result<()> {
         self.check_journal()?;
         if self.is_read_only() {
-            return self.make_recorded_durable(inode, kind);
+            return self.make_recorded_durable(inode, kind, Caller::Other);
         }
         let _timed = self.bdi.begin_fsync(inode.data.mapping.dirty_bytes());
         let begin = inode.size_to_sync();
@@ -56,11 +65,15 @@ impl Fs {
     /// file, in their order. A file may be named several times. Other files' dirty data is not
     /// waited for.
     pub fn fsync_many(&self, targets: &[SyncTarget]) -> Vec<Result<()>> {
+        self.fsync_group(targets, Caller::Other)
+    }
+
+    fn fsync_group(&self, targets: &[SyncTarget], caller: Caller) -> Vec<Result<()>> {
         if let Err(error) = self.check_journal() {
             return targets.iter().map(|_| Err(error.clone())).collect();
         }
         if self.is_read_only() {
-            let durable = |t: &SyncTarget| self.make_recorded_durable(&t.inode, t.kind);
+            let durable = |t: &SyncTarget| self.make_recorded_durable(&t.inode, t.kind, caller);
             return targets.iter().map(durable).collect();
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
@@ -126,10 +139,17 @@ impl Fs {
     ///
     /// # Errors
     /// `ReadOnly` if an unmount could not write the pages.
-    fn make_recorded_durable(&self, inode: &Arc<Inode>, kind: SyncKind) -> Result<()> {
+    fn make_recorded_durable(
+        &self,
+        inode: &Arc<Inode>,
+        kind: SyncKind,
+        caller: Caller,
+    ) -> Result<()> {
         if inode.has_unlanded() {
-            // An unmount that is under way writes the pages.
-            drop(self.unmounted.lock());
+            if caller == Caller::Other {
+                // An unmount that is under way writes the pages.
+                drop(self.unmounted.lock());
+            }
             self.wait_writeback(inode);
         }
         if inode.has_unlanded() || inode.size_waits() {

@@ -1,6 +1,6 @@
 //! Asynchronous fsyncs: queued, gathered into groups, served together.
 
-use super::SyncTarget;
+use super::{Caller, SyncTarget};
 use crate::state::Route;
 use crate::{Fs, InodeRef, Result};
 use writeback::{Load, SyncService};
@@ -25,7 +25,7 @@ impl Fs {
         self.bdi.note_queued_fsync(bytes);
         let request = SyncRequest::Fsync(target, Box::new(done));
         if let Err(request) = self.fsyncs.submit(request, Load::Bytes(bytes)) {
-            self.serve(vec![request]);
+            self.serve_group(vec![request], Caller::Other);
         }
     }
 
@@ -48,6 +48,12 @@ impl SyncService for Fs {
     type Request = SyncRequest;
 
     fn serve(&self, group: Vec<SyncRequest>) {
+        self.serve_group(group, Caller::Worker);
+    }
+}
+
+impl Fs {
+    fn serve_group(&self, group: Vec<SyncRequest>, caller: Caller) {
         let (mut targets, mut callbacks, mut to_write) = (Vec::new(), Vec::new(), Vec::new());
         let mut syncs = Vec::new();
         for request in group {
@@ -72,7 +78,7 @@ impl SyncService for Fs {
         if targets.is_empty() {
             return self.delete_unlinked();
         }
-        let results = self.fsync_many(&targets);
+        let results = self.fsync_group(&targets, caller);
         // A callback may unmount the volume, which must not find these inodes in use.
         drop(targets);
         for (done, result) in callbacks.into_iter().zip(results) {

@@ -3,9 +3,15 @@
 use super::SyncTarget;
 use crate::test_volume::{create, mount};
 use crate::{Error, Fs, InodeRef, SyncKind};
+use block::Op;
 use block::{BufMut, PAGE_SIZE};
 use cache::Delalloc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use testkit::disk::Disk;
 use testkit::volume::Image;
 use units::PageIndex;
 
@@ -92,4 +98,76 @@ fn after_an_unmount_only_what_it_has_written_is_durable() {
     fs.bdi.mark_dirty(&file);
     assert!(fsync_in_each_way(&fs, &file).iter().all(Result::is_err));
     assert!(fs.sync().is_err());
+}
+
+/// An error makes the volume read-only when a worker has begun to serve a file with dirty pages.
+#[test]
+fn an_unmount_waits_for_queued_fsyncs_and_they_do_not_wait_for_it() {
+    let image = Image::ours(64 << 20, &[]);
+    let fs = mount(image.queue());
+    let target = |inode| SyncTarget {
+        inode,
+        kind: SyncKind::Fsync,
+    };
+    let file = create(&fs, "file");
+    fs.write(&file, 0, b"data").unwrap();
+    fs.become_read_only("an error");
+    // The worker of the queue is busy until the unmount waits for it.
+    let (begun, has_begun) = channel();
+    let (go, wait) = channel::<()>();
+    fs.fsync_later(target(fs.root().unwrap()), move |_| {
+        begun.send(()).unwrap();
+        wait.recv().unwrap();
+    });
+    has_begun.recv().unwrap();
+    let (told, outcome) = channel();
+    fs.fsync_later(target(file.clone()), move |result| {
+        told.send(result).unwrap();
+    });
+    let (over, unmounted) = channel();
+    let unmounting = fs.clone();
+    std::thread::spawn(move || over.send(unmounting.unmount()));
+    while fs.unmounted.try_lock().is_some() {
+        std::thread::yield_now();
+    }
+    go.send(()).unwrap();
+    let result = outcome.recv_timeout(Duration::from_secs(20));
+    assert!(matches!(result, Ok(Err(Error::ReadOnly))), "{result:?}");
+    unmounted
+        .recv_timeout(Duration::from_secs(20))
+        .unwrap()
+        .unwrap();
+}
+
+/// A panic while blocks are picked leaves pages that are neither dirty nor in a batch.
+#[test]
+fn after_a_panic_in_writeback_no_fsync_succeeds() {
+    for by_flusher in [false, true] {
+        let image = Image::ours(64 << 20, &[]);
+        let disk = Disk::from_bytes(std::fs::read(image.path()).unwrap());
+        let fs = mount(disk.queue());
+        let file = create(&fs, "file");
+        fs.write(&file, 0, &[1; PAGE_SIZE]).unwrap();
+        let reads = Arc::new(AtomicBool::new(true));
+        let panics = reads.clone();
+        disk.inject(move |op, _, _, _| {
+            let panics = op == Op::Read && panics.swap(false, Ordering::SeqCst);
+            assert!(!panics, "expected in this test");
+            None
+        });
+        match by_flusher {
+            true => assert!(fs.sync().is_err()),
+            false => {
+                let fsync = AssertUnwindSafe(|| fs.fsync(&file, SyncKind::Fsync));
+                assert!(catch_unwind(fsync).is_err());
+            }
+        }
+        assert!(!reads.load(Ordering::SeqCst), "nothing was read");
+        for result in fsync_in_each_way(&fs, &file) {
+            assert!(result.is_err(), "by the flusher: {by_flusher}");
+        }
+        assert!(fs.sync().is_err());
+        drop(file);
+        assert!(fs.unmount().is_err());
+    }
 }

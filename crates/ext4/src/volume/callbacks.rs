@@ -64,7 +64,7 @@ impl WritebackFs for Fs {
         self.write_slice(inode, slice, plug, batch)
     }
 
-    fn close_batch(&self, batch: &Batch) {
+    fn close_batch(batch: &Batch) {
         batch.close();
     }
 
@@ -90,6 +90,10 @@ impl WritebackFs for Fs {
 
     fn make_step_durable(&self) {
         self.make_step_durable();
+    }
+
+    fn panicked(&self) {
+        self.stop_after_panic("writeback");
     }
 
     fn tick(&self) {

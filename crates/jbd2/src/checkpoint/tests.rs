@@ -313,3 +313,42 @@ fn a_thread_without_a_part_to_write_rests_while_other_volumes_fill_the_memory() 
     assert_eq!(rig.used(), 0);
     assert!(rig.journal.wants_checkpoint());
 }
+
+/// A commit waits for the write of a block that it frees. The checkpoint of that block panics.
+#[test]
+fn a_checkpoint_that_panics_ends_the_wait_of_a_commit() {
+    let Rig { disk, journal, .. } = rig();
+    let tid = {
+        let handle = journal.start(1).unwrap();
+        let buffer = handle.create(FREE);
+        handle.modify(&buffer, None, |bytes| bytes.fill(1));
+        handle.tid()
+    };
+    journal.commit(tid).unwrap();
+    let (begun, has_begun) = std::sync::mpsc::sync_channel(1);
+    disk.inject(move |op, _, offset, _| {
+        if op == Op::Write && offset == FREE.offset(BLOCK) {
+            begun.send(()).unwrap();
+            // Time for the commit to wait for this write.
+            std::thread::sleep(Duration::from_millis(200));
+            panic!("expected in this test");
+        }
+        None
+    });
+    let home = journal.clone();
+    let checkpoint = std::thread::spawn(move || drop(home.checkpoint_all()));
+    has_begun.recv().unwrap();
+    let (told, outcome) = std::sync::mpsc::channel();
+    let freeing = journal.clone();
+    std::thread::spawn(move || {
+        let handle = freeing.start(1).unwrap();
+        handle.forget(FREE);
+        let tid = handle.tid();
+        drop(handle);
+        told.send(freeing.commit(tid)).unwrap();
+    });
+    assert!(checkpoint.join().is_err());
+    let committed = outcome.recv_timeout(Duration::from_secs(10));
+    assert!(committed.expect("the commit ends").is_err());
+    assert!(journal.start(1).is_err());
+}

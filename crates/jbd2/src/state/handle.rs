@@ -7,6 +7,7 @@
 //! ```
 
 use super::Journal;
+use super::stop_on_panic::StopOnPanic;
 use crate::transaction::Transaction;
 use crate::{Buffer, FreedExtent, JournalError, Seal, Tid};
 use block::WriteMark;
@@ -44,11 +45,11 @@ enum Access<'j> {
 /// journal, because an incomplete change must not be committed.
 pub struct Handle<'j> {
     journal: &'j Journal,
+    /// Dropped before the gate is released.
+    _stop: StopOnPanic<'j>,
     access: Access<'j>,
     /// Credits left. `None` means that they are not counted (for the client's state at a commit).
     credits: Cell<Option<u32>>,
-    /// The thread was unwinding already when the handle started.
-    unwinding: bool,
 }
 
 impl<'j> Handle<'j> {
@@ -76,9 +77,9 @@ impl<'j> Handle<'j> {
         debug_assert!(!HELD.replace(true), "handles do not nest");
         Handle {
             journal,
+            _stop: StopOnPanic::new(journal, "the middle of a change"),
             access,
             credits: Cell::new(credits),
-            unwinding: sync::thread::panicking(),
         }
     }
     fn transaction(&self) -> &Transaction {
@@ -207,11 +208,6 @@ impl Drop for Handle<'_> {
         HELD.set(false);
         if let Some(credits) = self.credits.get() {
             self.transaction().unreserve(credits);
-        }
-        if sync::thread::panicking() && !self.unwinding {
-            self.journal.stop(JournalError::Aborted(
-                "a thread panicked in the middle of a change".into(),
-            ));
         }
     }
 }

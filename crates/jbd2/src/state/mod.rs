@@ -24,7 +24,7 @@
 //! ```text
 //!  open ── close ──▶ closed (log empty, super block clean)
 //!    │
-//!    └── I/O error, abort, panic in a handle ──▶ aborted (log kept for recovery)
+//!    └── I/O error, abort, panic in a change, commit or checkpoint ──▶ aborted (log kept for recovery)
 //! ```
 //!
 //! # Invariants
@@ -44,6 +44,7 @@ pub(crate) mod handle;
 mod held_data;
 pub(crate) mod log_format;
 mod pacing;
+pub(crate) mod stop_on_panic;
 
 pub use client::{JournalClient, Phase};
 pub use handle::Handle;
@@ -410,13 +411,17 @@ impl Journal {
         result
     }
     /// Stops the journal: keeps the first error, notifies the client, and records an error in the
-    /// super block for the next mount. The caller must not hold `tail` or `set`.
+    /// super block for the next mount. Wakes threads that wait for a commit or a checkpoint. The
+    /// caller must not hold `tail` or `set`.
     pub(crate) fn stop(&self, why: JournalError) {
         if self.read_only || self.failed.set(why.clone()).is_err() {
             return;
         }
         tracing::error!(volume = self.queue.name(), %why, "the journal stops");
         self.committing.notify();
+        // Prevents lost wake-ups.
+        drop(self.set.lock());
+        self.set_changed.notify_all();
         if let Some(client) = self.client() {
             client.aborted(&why);
         }

@@ -1,8 +1,12 @@
-//! Panics in the middle of a commit.
+//! Panics in the middle of a commit and of a read.
 
 use crate::common::*;
+use block::Op;
 use jbd2::{Seal, Tid};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 use testkit::seed::Rng;
 use units::FsBlock;
 
@@ -34,4 +38,21 @@ fn a_panic_in_a_commit_stops_the_journal() {
     let (image, report) = recovered(rig.disk.crash(&mut Rng::from_seed(1)), 1024);
     assert!(block_of(&image, FREE).iter().all(|&b| b == 1));
     assert_eq!(report.transactions, 1);
+}
+
+#[test]
+fn a_read_that_panics_is_repeated_by_the_next_thread() {
+    let rig = rig(1024);
+    let first = AtomicBool::new(true);
+    rig.disk.inject(move |op, _, offset, _| {
+        let is_it = op == Op::Read && offset == FREE.offset(BLOCK);
+        let panics = is_it && first.swap(false, Ordering::SeqCst);
+        assert!(!panics, "expected in this test");
+        None
+    });
+    assert!(catch_unwind(AssertUnwindSafe(|| rig.journal.get(FREE).is_ok())).is_err());
+    let (told, outcome) = channel();
+    let journal = rig.journal.clone();
+    std::thread::spawn(move || told.send(journal.get(FREE).is_ok()));
+    assert_eq!(outcome.recv_timeout(Duration::from_secs(10)), Ok(true));
 }

@@ -92,6 +92,8 @@ pub struct FakeFs {
     pub hook: Mutex<Option<Hook>>,
     pub fails: AtomicBool,
     pub ticks: AtomicUsize,
+    /// Panics that it was told about.
+    pub panics: AtomicUsize,
     pub finished: AtomicUsize,
     next_offset: AtomicU64,
     page_size: PageSize,
@@ -132,6 +134,7 @@ impl FakeFs {
             hook: Mutex::default(),
             fails: AtomicBool::new(false),
             ticks: AtomicUsize::new(0),
+            panics: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
             next_offset: AtomicU64::new(0),
             page_size,
@@ -288,7 +291,7 @@ impl WritebackFs for FakeFs {
             failed: damaged.then_some(EUCLEAN),
         }
     }
-    fn close_batch(&self, batch: &Batch) {
+    fn close_batch(batch: &Batch) {
         batch.closed.store(true, SeqCst);
     }
     fn batch_completed(&self, batch: &Batch) -> bool {
@@ -347,6 +350,9 @@ impl WritebackFs for FakeFs {
     }
     fn make_step_durable(&self) {
         self.steps.lock().push(self.log.lock().len());
+    }
+    fn panicked(&self) {
+        self.panics.fetch_add(1, SeqCst);
     }
     fn tick(&self) {
         self.ticks.fetch_add(1, SeqCst);

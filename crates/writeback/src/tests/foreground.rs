@@ -4,6 +4,7 @@ use super::fake::*;
 use crate::*;
 use ::sync::Mutex;
 use ::sync::clock::ManualClock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use units::PageIndex;
@@ -111,4 +112,18 @@ fn a_locked_file_is_waited_for_after_the_batch_is_sent() {
     assert_eq!(inos, [0, 1, 1], "tried, then waited for");
     assert!(order[2].1 > order[1].1, "the first file was on its way");
     assert!(files.iter().all(|file| file.landed.load(SeqCst) == 1));
+}
+
+#[test]
+fn a_panic_leaves_no_open_batch_and_is_told() {
+    let fs = fs();
+    let files = files(&fs, 2, 1);
+    files[1].panics.store(true, SeqCst);
+    let failures = fs.dev().foreground.failures();
+    let fsync = AssertUnwindSafe(|| fsync(&fs, &files));
+    assert!(catch_unwind(fsync).is_err());
+    assert_eq!(fs.open_batches(), (1, 0));
+    assert_eq!(fs.panics.load(SeqCst), 1);
+    // A sync that began before that reports it.
+    assert_eq!(fs.dev().foreground.wait(failures), Some(5));
 }

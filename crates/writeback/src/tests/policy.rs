@@ -342,6 +342,7 @@ fn a_panic_ends_the_pass_and_loses_nothing() {
     let group = t.fs.dev().request_sync().unwrap();
     t.step(1);
     assert!(group.ended().unwrap().is_err());
+    assert_eq!(t.fs.panics.load(SeqCst), 1);
     t.advance(SECOND);
     let group = t.fs.dev().request_sync().unwrap();
     t.settle();

@@ -199,3 +199,13 @@ fn nothing_is_lost_where_devices_share_a_thread() {
         }
     });
 }
+
+#[test]
+fn a_sync_that_waits_for_a_flusher_to_start_ends_with_the_device() {
+    let t = ByHand::new();
+    // Its caller has not started the flusher yet, and will not.
+    let group = t.fs.dev().request_sync().unwrap();
+    t.fs.dev().shutdown();
+    assert!(group.ended().expect("it has ended").is_err());
+    assert!(t.fs.dev().request_sync().is_err());
+}

@@ -5,7 +5,7 @@ use crate::model::Rule;
 use crate::volume::{File, Mounting, Volume};
 use ext4::SyncKind;
 use std::time::Duration;
-use sync::thread;
+use sync::thread::{self, JoinHandle};
 use testkit::seed::Rng;
 use testkit::volume::any_sync;
 
@@ -54,6 +54,12 @@ pub fn all() -> Vec<Scenario> {
             about: "writes, fsyncs and syncs of three threads when the volume is unmounted",
             mounting: any,
             body: unmount_writes,
+        },
+        Scenario {
+            name: "write-errors",
+            about: "writes, fsyncs and syncs of three threads while writes of data fail",
+            mounting: any,
+            body: write_errors,
         },
         Scenario {
             name: "contents-1k",
@@ -329,29 +335,54 @@ fn unmount(volume: &Volume, rng: &mut Rng) {
     join(threads);
 }
 
+/// An fsync or sync that succeeds has made durable what was written before, also beside failed
+/// writes, which another fsync may have made. Everything is written once the device works again.
+fn write_errors(volume: &Volume, rng: &mut Rng) {
+    let files = three_files(volume);
+    volume.with_failing_device(|| {
+        let writers = files.iter().map(|file| sync_often(volume, file, rng));
+        let writers: Vec<_> = writers.collect();
+        let (files, mut rng) = (files.clone(), rng.fork());
+        let other = start(volume, "other", move |volume| {
+            for _ in 0..6 {
+                let file = rng.pick(&files);
+                sync_somehow(volume, file, &mut rng);
+            }
+        });
+        join(writers.into_iter().chain([other]));
+    });
+}
+
 /// An fsync or sync that succeeds has made durable what its thread had written, also beside an
 /// unmount and after it.
 fn unmount_writes(volume: &Volume, rng: &mut Rng) {
     let files = three_files(volume);
-    let writer = |file: File, mut rng: Rng| {
-        start(volume, "writer", move |volume| {
-            for _ in 0..4 {
-                volume.try_write(&file, rng.index(3) * PAGE, PAGE);
-                match rng.below(4) {
-                    0 => volume.try_sync(&file, |fs, _| fs.sync()),
-                    1 => volume.try_sync(&file, |fs, inode| fs.sync_tree(inode)),
-                    _ => {
-                        let kind = any_sync(&mut rng);
-                        volume.try_sync(&file, |fs, inode| fs.fsync(inode, kind));
-                    }
-                }
-            }
-        })
-    };
-    let threads: Vec<_> = files.into_iter().map(|f| writer(f, rng.fork())).collect();
+    let threads: Vec<_> = files.iter().map(|f| sync_often(volume, f, rng)).collect();
     for _ in 0..rng.below(200) {
         thread::yield_now();
     }
     volume.unmount_beside_changes();
     join(threads);
+}
+
+/// A thread that writes to a file, and makes it durable in any way. Both may fail.
+fn sync_often(volume: &Volume, file: &File, rng: &mut Rng) -> JoinHandle<()> {
+    let (file, mut rng) = (file.clone(), rng.fork());
+    start(volume, "writer", move |volume| {
+        for _ in 0..4 {
+            volume.try_write(&file, rng.index(3) * PAGE, PAGE);
+            sync_somehow(volume, &file, &mut rng);
+        }
+    })
+}
+
+fn sync_somehow(volume: &Volume, file: &File, rng: &mut Rng) {
+    match rng.below(4) {
+        0 => volume.try_sync(file, |fs, _| fs.sync()),
+        1 => volume.try_sync(file, |fs, inode| fs.sync_tree(inode)),
+        _ => {
+            let kind = any_sync(rng);
+            volume.try_sync(file, |fs, inode| fs.fsync(inode, kind));
+        }
+    }
 }

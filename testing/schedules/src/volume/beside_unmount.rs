@@ -1,4 +1,4 @@
-//! Calls beside an unmount, which may make them fail.
+//! Calls that may fail: beside an unmount, or while the device fails.
 
 use super::{File, Volume};
 use crate::model::bytes;
@@ -11,6 +11,16 @@ impl Volume {
     pub fn unmount_beside_changes(&self) {
         self.model(|m, _| m.cut_off());
         self.expect("unmount", self.0.fs.unmount());
+    }
+
+    /// Lets writes of data fail while `body` runs. Then the volume can be synced again, at the
+    /// second attempt: the first one may meet writes that have failed before.
+    pub fn with_failing_device(&self, body: impl FnOnce()) {
+        self.0.disk.set_failing(true);
+        body();
+        self.0.disk.set_failing(false);
+        let _ = self.0.fs.sync();
+        self.sync();
     }
 
     /// Writes sectors. The write may fail: the volume may be unmounted meanwhile.
