@@ -48,6 +48,8 @@ pub(crate) struct Server {
     /// The kernel leaves it to the server to clear set-user-ID and set-group-ID.
     clears_privileges: AtomicBool,
     checks_opens: bool,
+    /// A listing of a directory is an access.
+    notes_listings: bool,
     /// All changes of names are synchronous (`-o dirsync`, `-o sync`). The kernel leaves that to
     /// the server.
     syncs_names: bool,
@@ -85,6 +87,7 @@ impl Server {
             killpriv: options.killpriv,
             clears_privileges: AtomicBool::new(false),
             checks_opens: options.check_open,
+            notes_listings: options.diratime,
             syncs_names: options.dirsync || options.sync,
             // A read that the kernel does not send changes no access time.
             stores_contents: !options.atime,
