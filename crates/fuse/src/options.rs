@@ -187,7 +187,7 @@ impl MountOptions {
             "diratime" => self.diratime = true,
             "nodiratime" => self.diratime = false,
             "nolazytime" | "nostrictatime" => {}
-            // What a mount does in any case.
+            // A mount does these in any case.
             "acl" | "user_xattr" | "delalloc" | "auto_da_alloc" | "barrier" => {}
             "lazytime" => bail!(
                 "mount option \"lazytime\" is not supported: each commit writes times of changes"
