@@ -61,6 +61,34 @@ fn a_volume_is_mounted_used_and_unmounted() {
 }
 
 #[test]
+fn a_mount_that_lacks_descriptors_fails() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = s.volume();
+    let dir = s.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    let mut mounted = 0;
+    for limit in 6..24 {
+        let script = format!("ulimit -n {limit}; exec \"$0\" mount \"$1\" \"$2\"");
+        let status = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_sluice")])
+            .args([s.path(image), dir.clone()])
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(status.success(), is_mounted(&dir), "{limit} descriptors");
+        if status.success() {
+            s.run(&["unmount", "mnt"]);
+            mounted += 1;
+        }
+    }
+    assert!(mounted > 0);
+    s.check(image);
+}
+
+#[test]
 fn a_mounted_volume_is_synced() {
     if !can_mount() {
         return;

@@ -54,6 +54,7 @@ mod options;
 mod panics;
 mod reaper;
 mod reclaim;
+mod removals;
 mod resize;
 mod sandbox;
 pub mod scan;

@@ -19,6 +19,7 @@ use writeback::{Flushers, Tunables};
 /// | `journal_async_commit`, `nojournal_async_commit` | write the commit block together with the log blocks, or after them (adaptive: together while small fsyncs follow one another) |
 /// | `journal=PATH`, `journal_path=PATH` | the device or image with the journal of a volume whose journal is on a device of its own (searched for by number and UUID if the volume is on a block device) |
 /// | `noatime`, `relatime` | never update access times, or update them if they are older than the last change or than a day (`noatime`) |
+/// | `diratime`, `nodiratime` | with `relatime`: access times of directories are updated, or never (`diratime`) |
 /// | `errors=continue`, `errors=remount-ro` | after damage is found: continue, or make the volume read-only; the error is recorded in the super block in both cases (from the super block, see `tune2fs -e`) |
 /// | `discard`, `nodiscard` | freed blocks are discarded once their transaction has committed, so that an image file gets small again; or only by FITRIM and `sluice trim` (`nodiscard`) |
 /// | `sync`, `async`, `dirsync` | see mount(8) (`async`) |
@@ -38,6 +39,7 @@ use writeback::{Flushers, Tunables};
 /// | `transport=dev`, `transport=uring`, `transport=auto` | requests travel over `/dev/fuse`; over io_uring, or the mount fails (Linux 6.14, fuse module parameter `enable_uring`); over io_uring if the kernel offers it (`dev`) |
 /// | `check_open`, `no_check_open` | open(2) of immutable and append-only files fails, or only changes fail; `no_check_open` saves a request for every open and one for every close (`check_open`) |
 /// | `killpriv`, `no_killpriv` | a write clears set-user-ID in the server, or in the kernel, which then reads `security.capability` before every write, and not only before the first (`killpriv`) |
+/// | `acl`, `user_xattr`, `delalloc`, `auto_da_alloc`, `barrier`, `barrier=1`, `data=ordered` | what a mount does in any case; no effect |
 /// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect |
 #[derive(Clone, Debug, PartialEq)]
 pub struct MountOptions {
@@ -60,6 +62,8 @@ pub struct MountOptions {
     pub journal: Option<OsString>,
     /// Update access times as `relatime` does; otherwise never.
     pub atime: bool,
+    /// Update the access times of directories, too.
+    pub diratime: bool,
     /// The server clears set-user-ID and set-group-ID of files that change. Otherwise the kernel
     /// does, which costs one more request for every write.
     pub killpriv: bool,
@@ -108,6 +112,7 @@ impl Default for MountOptions {
             journal_async_commit: AsyncCommit::default(),
             journal: None,
             atime: false,
+            diratime: true,
             killpriv: true,
             check_open: true,
             discard: false,
@@ -179,7 +184,11 @@ impl MountOptions {
             "nodiscard" => self.discard = false,
             "check_open" => self.check_open = true,
             "no_check_open" => self.check_open = false,
+            "diratime" => self.diratime = true,
+            "nodiratime" => self.diratime = false,
             "nolazytime" | "nostrictatime" => {}
+            // A mount does these in any case.
+            "acl" | "user_xattr" | "delalloc" | "auto_da_alloc" | "barrier" => {}
             "lazytime" => bail!(
                 "mount option \"lazytime\" is not supported: each commit writes times of changes"
             ),
@@ -211,6 +220,10 @@ impl MountOptions {
 
     fn apply_value(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
+            "data" if value == "ordered" => {}
+            "data" => bail!("data is always written before its metadata (data=ordered)"),
+            "barrier" if value == "1" => {}
+            "barrier" => bail!("the device is always flushed (barrier=1)"),
             "commit" => self.commit_interval = Some(seconds(value)?),
             "journal" | "journal_path" if value.is_empty() => {
                 bail!("the name of a device is empty")
@@ -351,6 +364,12 @@ mod tests {
     }
 
     #[test]
+    fn options_of_ext4_that_always_hold_change_nothing() {
+        let o = "acl,user_xattr,delalloc,auto_da_alloc,barrier,barrier=1,data=ordered";
+        assert_eq!(MountOptions::parse(o).unwrap(), MountOptions::default());
+    }
+
+    #[test]
     fn errors_option() {
         let errors = |text| MountOptions::parse(text).unwrap().volume().errors;
         assert_eq!(errors("errors=continue"), Some(OnError::Continue));
@@ -370,6 +389,8 @@ mod tests {
     fn errors_name_the_option() {
         for (text, part) in [
             ("rw,journal_checksum", "journal_checksum"),
+            ("data=journal", "data=ordered"),
+            ("barrier=0", "barrier=1"),
             ("lazytime", "\"lazytime\" is not supported"),
             ("rw,strictatime", "relatime is"),
             ("colour=blue", "colour=blue"),

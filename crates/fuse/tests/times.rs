@@ -38,7 +38,7 @@ fn accesses_change_the_times_that_they_change_on_ext4() {
     if !can_mount() || !have("the kernel's ext4", &[Need::Loop]) {
         return;
     }
-    for option in ["relatime", "noatime"] {
+    for option in ["relatime", "relatime,nodiratime", "noatime"] {
         let image = Image::of(&Mke2fs::by_default(64 << 20));
         let by_kernel = image.copy().with_kernel(option, |dir| run(dir, ACCESSES));
         let mounted = image.mount(option);

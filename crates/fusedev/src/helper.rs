@@ -16,6 +16,7 @@
 
 use crate::local::{self, UnmountMode};
 use crate::spec::MountSpec;
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -49,6 +50,7 @@ pub fn use_helper(socket: OwnedFd) {
 /// # Errors
 /// The socket fails.
 pub fn serve_as_helper(socket: &OwnedFd, dir: &Path) -> io::Result<()> {
+    let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     loop {
         let (message, fd) = receive(socket)?;
         let Some((&request, rest)) = message.split_first() else {
@@ -67,7 +69,6 @@ pub fn serve_as_helper(socket: &OwnedFd, dir: &Path) -> io::Result<()> {
             Ok(fd) => {
                 // A program that reads the standard error of `sluice mount` to its end must not
                 // wait for the helper.
-                let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
                 rustix::stdio::dup2_stderr(&nothing)?;
                 send(socket, &0_i32.to_ne_bytes(), fd.as_ref().map(AsFd::as_fd))?;
             }
@@ -85,9 +86,14 @@ pub fn serve_as_helper(socket: &OwnedFd, dir: &Path) -> io::Result<()> {
 /// [`local::mount`] by the helper; `None` without one.
 pub(crate) fn mount(spec: &MountSpec) -> Option<io::Result<OwnedFd>> {
     let done = ask(MOUNT, &spec.encode(), None)?;
-    Some(
-        done.and_then(|fd| fd.ok_or_else(|| io::Error::other("the helper returned no connection"))),
-    )
+    Some(done.and_then(|fd| {
+        fd.ok_or_else(|| {
+            // This process has too many open files to receive the connection, so the mount that
+            // the helper has made has no server.
+            let _ = unmount(UnmountMode::Lazy);
+            Errno::MFILE.into()
+        })
+    }))
 }
 
 /// [`local::place`] by the helper; `None` without one.
@@ -153,7 +159,7 @@ fn receive(socket: &OwnedFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let received = loop {
         let mut iov = [IoSliceMut::new(&mut bytes)];
         match rustix::net::recvmsg(socket, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             received => break received?,
         }
     };

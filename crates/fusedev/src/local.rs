@@ -81,6 +81,12 @@ fn by_fusermount(spec: &MountSpec, dir: &Path) -> io::Result<OwnedFd> {
     let status = child.wait()?;
     match fd? {
         Some(fd) if status.success() => Ok(fd),
+        None if status.success() => {
+            // This process has too many open files to receive the connection, so the mount that
+            // fusermount3 has made has no server.
+            let _ = unmount(dir, UnmountMode::Lazy);
+            Err(Errno::MFILE.into())
+        }
         // fusermount3 has printed the reason.
         _ => Err(io::Error::other("fusermount3 failed to mount")),
     }

@@ -41,7 +41,8 @@ Examples:
   sluice mount --metrics 127.0.0.1:9100 disk.img /mnt
 
 Options for -o, with their names in fstab:
-  ro rw suid nosuid dev nodev exec noexec noatime relatime sync async dirsync
+  ro rw suid nosuid dev nodev exec noexec noatime relatime
+  diratime nodiratime (nodiratime: relatime for files only) sync async dirsync
   journal_async_commit nojournal_async_commit (default: on while small fsyncs follow one another)
   allow_other no_allow_other default_permissions no_default_permissions
   discard nodiscard (discard: give freed blocks back to the device or image file; see `sluice trim`)
@@ -49,6 +50,7 @@ Options for -o, with their names in fstab:
   errors=continue|remount-ro (default: from the super block, see `tune2fs -e`)
   journal=PATH (device or image with the journal, if that is not on the volume; found by itself on
       block devices)
+  acl user_xattr delalloc auto_da_alloc barrier=1 data=ordered (always so)
   commit=SECONDS memory=SIZE threads=N offset=SIZE sizelimit=SIZE (place of the volume on the device)
   dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_bytes=SIZE dirty_background_bytes=SIZE
   dirty_expire=SECONDS dirty_writeback=SECONDS
@@ -127,15 +129,16 @@ impl Args {
             eprintln!("metrics: {page}");
         }
         if self.daemon {
+            // Nothing that can fail comes after `ready`.
+            let to = log.map_or_else(|| File::create("/dev/null"), Ok)?;
+            let nothing = File::open("/dev/null")?;
+            std::env::set_current_dir("/")?;
+            rustix::stdio::dup2_stdin(&nothing)?;
             let mut out = std::io::stdout();
             out.write_all(READY.as_bytes())?;
             out.flush()?;
-            let to = log.map_or_else(|| File::create("/dev/null"), Ok)?;
-            let nothing = File::open("/dev/null")?;
-            rustix::stdio::dup2_stdin(&nothing)?;
             rustix::stdio::dup2_stdout(&to)?;
             rustix::stdio::dup2_stderr(&to)?;
-            std::env::set_current_dir("/")?;
         } else {
             eprintln!(
                 "{} is mounted on {}; Ctrl-C or `sluice unmount` unmounts it",

@@ -61,12 +61,12 @@ impl Server {
 
     pub(super) fn getattr(&self, node: NodeId) -> Result<fusedev::Attr> {
         let inode = self.inode(node)?;
-        Ok(self.fuse_attr(&inode.attr()))
+        Ok(self.fuse_attr(&self.attributes(&inode)))
     }
 
     /// Attributes and the time of birth, which inodes of 128 bytes do not have.
     pub(super) fn statx(&self, node: NodeId) -> Result<(fusedev::Attr, Option<Time>)> {
-        let attr = self.inode(node)?.attr();
+        let attr = self.attributes(&self.inode(node)?);
         let birth = (attr.crtime != Timestamp::default()).then(|| time(attr.crtime));
         Ok((self.fuse_attr(&attr), birth))
     }

@@ -80,7 +80,9 @@ impl Server {
         mut add: impl FnMut(&Found, &OsStr) -> bool,
     ) -> Result<()> {
         let dir = self.inode(node)?;
-        self.fs.note_access(&dir);
+        if self.notes_listings {
+            self.fs.note_access(&dir);
+        }
         let mut added = false;
         loop {
             let batch = match self.collect(&dir, pos, extra) {

@@ -24,6 +24,7 @@ use crate::durability::Durability;
 use crate::nodes::{Forgotten, Nodes, ino_of, node_of};
 use crate::options::MountOptions;
 use crate::reaper::Reaper;
+use crate::removals::Removals;
 use crate::teardown::Teardown;
 use ext4::{Error, Fs, InodeRef, Result};
 use fusedev::{Errno, NodeId, Notifier, OperationCounts, StatFs, TransportMonitor};
@@ -36,6 +37,7 @@ pub(crate) struct Server {
     nodes: Arc<Nodes>,
     durability: Durability,
     coherence: Coherence,
+    removals: Removals,
     reaper: Arc<Reaper>,
     scans: Arc<scan::Scans>,
     teardown: Arc<Teardown>,
@@ -46,6 +48,8 @@ pub(crate) struct Server {
     /// The kernel leaves it to the server to clear set-user-ID and set-group-ID.
     clears_privileges: AtomicBool,
     checks_opens: bool,
+    /// A listing of a directory is an access.
+    notes_listings: bool,
     /// All changes of names are synchronous (`-o dirsync`, `-o sync`). The kernel leaves that to
     /// the server.
     syncs_names: bool,
@@ -72,6 +76,7 @@ impl Server {
         Ok(Server {
             durability: Durability::new(fs.clone(), options.thread_count()),
             coherence: Coherence::start(options.thread_count())?,
+            removals: Removals::default(),
             nodes,
             reaper,
             scans: Arc::default(),
@@ -82,6 +87,7 @@ impl Server {
             killpriv: options.killpriv,
             clears_privileges: AtomicBool::new(false),
             checks_opens: options.check_open,
+            notes_listings: options.diratime,
             syncs_names: options.dirsync || options.sync,
             // A read that the kernel does not send changes no access time.
             stores_contents: !options.atime,
@@ -134,9 +140,18 @@ impl Server {
     /// Counts a lookup, before its reply.
     fn count_lookup(&self, inode: &InodeRef) -> ext4::Attr {
         self.nodes.count(inode.ino());
-        let attr = inode.attr();
+        let attr = self.attributes(inode);
         if attr.nlink == 0 {
             self.nodes.keep(inode);
+        }
+        attr
+    }
+
+    /// The attributes of `inode`, for a reply.
+    fn attributes(&self, inode: &InodeRef) -> ext4::Attr {
+        let attr = inode.attr();
+        if self.removals.is_recent(attr.ino) {
+            self.forget_attributes(inode);
         }
         attr
     }
@@ -160,9 +175,20 @@ impl Server {
         }
     }
 
+    /// Prepares for the removal of a name of `target`.
+    fn before_unlink(&self, target: &InodeRef) {
+        if target.attr().nlink > 1 {
+            self.removals.note(target.ino());
+        }
+    }
+
     /// Keeps or deletes `target` if its last link is gone: it is kept while the kernel knows it.
     fn after_unlink(&self, target: InodeRef) {
-        if target.attr().nlink == 0 && !self.nodes.keep(&target) {
+        let nlink = target.attr().nlink;
+        if nlink > 0 {
+            self.removals.note(target.ino());
+        }
+        if nlink == 0 && !self.nodes.keep(&target) {
             drop(target);
             self.reaper.kick();
         }

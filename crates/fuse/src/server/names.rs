@@ -137,6 +137,7 @@ impl Server {
         let dir = self.inode(parent)?;
         // The reference prevents the deletion before `after_unlink` knows whether the file is open.
         let target = self.fs.lookup(&dir, name.as_bytes())?;
+        self.before_unlink(&target);
         self.fs.unlink(&dir, name.as_bytes())?;
         self.after_unlink(target);
         self.sync_names(&dir)
@@ -182,6 +183,9 @@ impl Server {
             }
             _ => None,
         };
+        if let Some(target) = &replaced {
+            self.before_unlink(target);
+        }
         self.fs.rename(
             &from_dir,
             from.1.as_bytes(),
