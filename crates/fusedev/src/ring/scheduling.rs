@@ -148,6 +148,7 @@ impl Scheduling {
             may_idle: may_idle(),
             processors: sched_getaffinity(None).ok(),
         };
+        let _end = EndWatch(self, &allowed);
         let mut quiet = 0;
         while !self.has_ended.load(SeqCst) {
             thread::sleep(TICK);
@@ -163,10 +164,6 @@ impl Scheduling {
                 self.sleep();
                 quiet = 0;
             }
-        }
-        for watched in &mut *self.queues.lock() {
-            // It has failed before, or all is well.
-            let _ = watched.schedule(Class::Bound, &allowed);
         }
     }
 
@@ -208,6 +205,18 @@ impl Scheduling {
         }
         while self.is_asleep.load(SeqCst) && !self.has_ended.load(SeqCst) {
             thread::park();
+        }
+    }
+}
+
+/// Schedules all workers as at first when it is dropped, also after a panic of the watcher.
+struct EndWatch<'a>(&'a Scheduling, &'a Allowed);
+
+impl Drop for EndWatch<'_> {
+    fn drop(&mut self) {
+        for watched in &mut *self.0.queues.lock() {
+            // It has failed before, or all is well.
+            let _ = watched.schedule(Class::Bound, self.1);
         }
     }
 }
