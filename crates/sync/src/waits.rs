@@ -6,8 +6,8 @@
 //! tell the observer when a wait begins and ends (in an explored schedule only the clock does).
 //!
 //! A wait for a lock is told only after a millisecond, because most owners release a lock sooner;
-//! that of a writer of a sharded lock is told at once. It is told at all because the owner may be no
-//! thread of the pool: nobody tells the pool that such an owner waits for the device.
+//! that of a writer of a sharded lock is told at once. It is told at all because the owner may be
+//! no thread of the pool: nobody tells the pool that such an owner waits for the device.
 
 use std::cell::RefCell;
 use std::sync::Arc;
