@@ -144,6 +144,25 @@ fn a_little_metadata_is_put_by() {
 }
 
 #[test]
+fn dropping_everything_leaves_no_debt_of_metadata() {
+    let budget = Budget::new(64 << 20);
+    let metadata = hoard(&budget, Kind::Metadata, 4 << 20);
+    let pages = hoard(&budget, Kind::Pages, 56 << 20);
+    for _ in 0..3 {
+        budget.drop_caches();
+        assert_eq!(budget.used(), 0);
+        assert!(budget.metadata_debt.load(Relaxed) <= RECLAIM_BATCH);
+        for (held, kind, bytes) in [
+            (&metadata, Kind::Metadata, 4 << 20),
+            (&pages, Kind::Pages, 56 << 20),
+        ] {
+            held.held.store(bytes, Relaxed);
+            budget.charge(kind, bytes);
+        }
+    }
+}
+
+#[test]
 fn dropping_everything_also_drops_metadata_behind_a_stream() {
     let budget = Budget::new(64 << 20);
     let metadata = hoard(&budget, Kind::Metadata, 4 << 20);
