@@ -254,8 +254,9 @@ fn fifty_thousand_fragments_are_mapped_and_unmapped() {
     assert!(volume.check(fs).is_empty());
 }
 
-#[test]
-fn a_damaged_node_is_an_error() {
+/// A volume and its file, whose blocks 0, 2, 4, … 998 are mapped. The node that the `nth` entry of
+/// the root points to has one bit changed.
+fn with_damaged_node(nth: usize) -> (Arc<Fs>, InodeRef) {
     let volume = Volume::new(64);
     let fs = volume.mount();
     let file = create(&fs, 4000);
@@ -263,15 +264,22 @@ fn a_damaged_node_is_an_error() {
         map(&fs, &file, block, 1, 3000, ExtentState::Written);
     }
     let root = *file.i_block.read();
-    let child = u64::from(u32::from_le_bytes([root[16], root[17], root[18], root[19]]));
+    // Behind the header of 12 bytes an index entry has 12 bytes, from the fifth on the block.
+    let (child, _) = root[12 * nth + 16..].split_first_chunk().unwrap();
+    let child = u64::from(u32::from_le_bytes(*child));
     drop(file);
     volume.check(fs);
-    // Change one bit of the node that the root points to.
     let mut image = std::fs::read(volume.0.path()).unwrap();
     image[child as usize * 4096 + 100] ^= 1;
     std::fs::write(volume.0.path(), image).unwrap();
     let fs = volume.mount();
     let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    (fs, file)
+}
+
+#[test]
+fn a_damaged_node_is_an_error() {
+    let (fs, file) = with_damaged_node(0);
     let result = lookup(&fs, &file, FileBlock(0));
     assert!(
         matches!(result, Err(crate::Error::Corrupt(_))),
@@ -295,21 +303,7 @@ fn a_damaged_node_is_an_error() {
 
 #[test]
 fn a_conversion_ends_before_a_damaged_node() {
-    let volume = Volume::new(64);
-    let fs = volume.mount();
-    let file = create(&fs, 4000);
-    for block in (0..1000).step_by(2) {
-        map(&fs, &file, block, 1, 3000, ExtentState::Written);
-    }
-    let root = *file.i_block.read();
-    let second = u64::from(u32::from_le_bytes([root[28], root[29], root[30], root[31]]));
-    drop(file);
-    volume.check(fs);
-    let mut image = std::fs::read(volume.0.path()).unwrap();
-    image[second as usize * 4096 + 100] ^= 1;
-    std::fs::write(volume.0.path(), image).unwrap();
-    let fs = volume.mount();
-    let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    let (fs, file) = with_damaged_node(1);
     let (mut from, end) = (FileBlock(0), FileBlock(1000));
     let error = loop {
         let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();

@@ -3,8 +3,7 @@
 use super::SyncTarget;
 use crate::test_volume::{create, mount};
 use crate::{Error, Fs, InodeRef, SyncKind};
-use block::Op;
-use block::{BufMut, PAGE_SIZE};
+use block::{BufMut, Op, PAGE_SIZE};
 use cache::Delalloc;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

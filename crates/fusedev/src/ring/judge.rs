@@ -46,7 +46,11 @@ pub struct Judge {
 
 /// Whether a queue was busy for one caller.
 pub fn is_busy_for_one(traffic: Traffic) -> bool {
-    traffic.requests >= BUSY && traffic.changes * ALMOST_ALL <= traffic.requests
+    traffic.requests >= BUSY && has_one_caller(traffic)
+}
+
+fn has_one_caller(traffic: Traffic) -> bool {
+    traffic.changes * ALMOST_ALL <= traffic.requests
 }
 
 impl Default for Judge {
@@ -67,7 +71,7 @@ impl Judge {
             workers,
             moves,
         } = tick;
-        let has_one_caller = traffic.changes * ALMOST_ALL <= traffic.requests;
+        let has_one_caller = has_one_caller(traffic);
         let enough = match self.class {
             Class::Free => FEW,
             Class::Bound | Class::Idle => MANY,

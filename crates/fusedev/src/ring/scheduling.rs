@@ -235,24 +235,28 @@ impl Watched {
     fn schedule(&mut self, class: Class, allowed: &Allowed) -> io::Result<()> {
         for (thread, has) in &mut self.workers {
             let had = mem::replace(has, class);
-            match (had, class) {
-                (Class::Idle, Class::Idle) => {}
-                (_, Class::Idle) => set_policy(Some(*thread), libc::SCHED_IDLE)?,
-                (Class::Idle, _) => set_policy(Some(*thread), libc::SCHED_OTHER)?,
-                (Class::Bound | Class::Free, Class::Bound | Class::Free) => {}
+            if policy(had) != policy(class) {
+                set_policy(Some(*thread), policy(class))?;
             }
-            match (had, class) {
-                (Class::Free, Class::Free) => {}
-                (_, Class::Free) => {
+            match (had == Class::Free, class == Class::Free) {
+                (false, true) => {
                     // A worker that stays bound is slower, and correct.
                     let processors = allowed.processors.as_ref();
                     let _ = processors.map(|all| sched_setaffinity(Some(*thread), all));
                 }
-                (Class::Free, _) => bind(*thread, &self.queue),
-                (Class::Bound | Class::Idle, Class::Bound | Class::Idle) => {}
+                (true, false) => bind(*thread, &self.queue),
+                (true, true) | (false, false) => {}
             }
         }
         Ok(())
+    }
+}
+
+/// The kernel's policy of a class.
+fn policy(class: Class) -> libc::c_int {
+    match class {
+        Class::Idle => libc::SCHED_IDLE,
+        Class::Bound | Class::Free => libc::SCHED_OTHER,
     }
 }
 

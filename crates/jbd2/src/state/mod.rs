@@ -24,7 +24,9 @@
 //! ```text
 //!  open ── close ──▶ closed (log empty, super block clean)
 //!    │
-//!    └── I/O error, abort, panic in a change, commit or checkpoint ──▶ aborted (log kept for recovery)
+//!    └── I/O error, abort, panic ──▶ aborted (log kept for recovery)
+//!
+//!  panic: in a change, a commit or a checkpoint
 //! ```
 //!
 //! # Invariants
