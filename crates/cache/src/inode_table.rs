@@ -173,14 +173,14 @@ impl<T: CachedInode> InodeTable<T> {
         }
     }
     /// Removes an inode without users, dirty or not, from the table, because the caller deletes it.
-    /// Returns `false` if it is in use again, or if another thread removed it.
+    /// Returns `false` if it is in use again, or if another thread deletes it.
     pub fn retire(&self, ino: Ino, inode: &Arc<T>) -> bool {
-        let pins = inode.pins();
-        if !pins.kill() {
+        if !inode.pins().retire() {
             return false;
         }
-        pins.bury();
-        self.take_out(ino, inode)
+        // A thread that looks the number up may have taken the dead inode out already.
+        self.take_out(ino, inode);
+        true
     }
     /// Lets no other thread pin an inode any more, because the caller deletes it. The caller
     /// removes it from the table before its number can be used again. Returns `false` if the inode

@@ -11,13 +11,16 @@
 //!                                                                         remove
 //!            doom                unpin
 //!   1 ─────────────▶ DOOMED + 1 ───────▶ DOOMED + 0 (dead)
+//!
+//!           retire
+//!   0 ─────────────▶ REMOVED + 0 (dead)
 //! ```
 //!
 //! - *DYING*: the evictor asks the inode whether it is clean. A thread that wants to pin the inode
 //!   waits for the answer, because an inode that was just written must not look dead to its
 //!   writeback.
-//! - *dead* is final. Only the evictor makes an unremoved inode dead, and only at zero pins: an
-//!   inode with users is never evicted.
+//! - *dead* is final. Only an evictor or a deletion makes an unremoved inode dead, and only at zero
+//!   pins: an inode with users is never evicted.
 //! - *DOOMED*: the only user deletes the inode, so no other may pin it any more. Its last unpin
 //!   makes the inode dead (DOOMED + 0).
 //! - *REMOVED*: the table no longer has the inode (its file was deleted). A holder of a pin may pin
@@ -117,6 +120,20 @@ impl Pins {
     /// After [`Pins::kill`]: makes the inode dead.
     pub(crate) fn bury(&self) {
         self.word.store(DEAD, Ordering::Release);
+    }
+    /// Makes an idle inode dead, because the caller deletes it. Returns `false` if the inode has
+    /// users or is dead. An evictor that leaves the inode alone does not count.
+    pub(crate) fn retire(&self) -> bool {
+        loop {
+            match self
+                .word
+                .compare_exchange(0, DEAD, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return true,
+                Err(DYING) => relax(),
+                Err(_) => return false,
+            }
+        }
     }
     /// Lets no other thread pin the inode any more. The caller is a user and deletes it. Returns
     /// `false` if it has other users.

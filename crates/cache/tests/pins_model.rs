@@ -82,6 +82,39 @@ fn an_evicted_inode_has_no_user_and_is_clean() {
 }
 
 #[test]
+fn an_evictor_does_not_keep_an_inode_from_its_deletion() {
+    loom::model(|| {
+        let inode = inode();
+        // An inode that is to be deleted is not clean.
+        inode.dirty.store(true, Ordering::SeqCst);
+        let evictor = {
+            let inode = inode.clone();
+            loom::thread::spawn(move || evict(&inode))
+        };
+        assert!(inode.pins.retire());
+        evictor.join().unwrap();
+        assert!(inode.pins.is_dead());
+        assert!(!inode.gone.load(Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn an_inode_is_deleted_by_its_user_or_by_one_other_thread() {
+    loom::model(|| {
+        let inode = inode();
+        inode.dirty.store(true, Ordering::SeqCst);
+        let user = {
+            let inode = inode.clone();
+            loom::thread::spawn(move || write(&inode) && inode.pins.retire())
+        };
+        let retired = inode.pins.retire();
+        let by_user = user.join().unwrap();
+        assert!(retired != by_user);
+        assert!(inode.pins.is_dead());
+    });
+}
+
+#[test]
 fn a_doomed_inode_gets_no_other_user() {
     loom::model(|| {
         let inode = inode();

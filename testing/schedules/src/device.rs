@@ -4,6 +4,7 @@
 //! so that the crash model of the test kit ([`testkit::crash`]) can make the image of any moment.
 
 use block::{Class, Device, IoError, Op, Payload, Queue, Request};
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Unscheduled};
 use sync::thread::JoinHandle;
@@ -60,6 +61,13 @@ impl Store {
             left = rest;
             at += len;
         }
+    }
+
+    /// Returns the first super block.
+    pub fn superblock(&self) -> Result<Superblock, String> {
+        let mut bytes = vec![0; SUPERBLOCK_SIZE];
+        self.read(SUPERBLOCK_OFFSET, &mut bytes);
+        Superblock::parse(&bytes).map_err(|error| error.to_string())
     }
 
     /// Returns all bytes.

@@ -6,6 +6,7 @@ use crate::base;
 use crate::device::{Disk, Store};
 use crate::model::{Contents, FileId, Model, Rule, bytes};
 use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence, SyncKind, Timestamp};
+use ext4_format::features::IncompatFeatures;
 use std::sync::{Arc, Mutex as Unscheduled};
 use std::time::Duration;
 use sync::explore::calmly;
@@ -462,8 +463,12 @@ fn times(fs: &Fs, names: &[String]) -> Vec<Option<[Timestamp; 3]>> {
     names.iter().map(of).collect()
 }
 
-/// Checks a volume that is not mounted.
+/// Checks a volume that was unmounted.
 fn checked(store: Store) -> Result<(), String> {
+    let superblock = store.superblock()?;
+    if superblock.incompat().contains(IncompatFeatures::RECOVER) {
+        return Err("needs_recovery is set: an unlinked inode or a change was left".into());
+    }
     let disk = Disk::new(store);
     let device = disk.start();
     let report = check::check(&disk.queue(), &check::Options::default(), &mut ());

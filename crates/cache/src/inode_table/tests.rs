@@ -193,6 +193,33 @@ fn a_removed_inode_lives_until_its_last_unpin() {
     assert_eq!(t.budget.used(), 0);
 }
 
+/// The thread that makes an inode dead deletes it, though another one may take it out of the table.
+#[test]
+fn a_look_up_does_not_keep_an_inode_from_its_deletion() {
+    const ROUNDS: usize = 100_000;
+    let t = setup(2);
+    let ended = AtomicBool::new(false);
+    let mut deleted = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                let _ = t.table.get_or_load(Ino(1), || Err(()));
+            }
+        });
+        for _ in 0..ROUNDS {
+            t.world.alive[1].store(0, Relaxed);
+            let inode = Arc::clone(&t.load(1));
+            let mut retired = false;
+            while !retired && !inode.pins.is_dead() {
+                retired = t.table.retire(Ino(1), &inode);
+            }
+            deleted += usize::from(retired);
+        }
+        ended.store(true, Relaxed);
+    });
+    assert_eq!(deleted, ROUNDS);
+}
+
 #[test]
 fn a_full_budget_evicts_inodes() {
     let t = setup(60_000);
