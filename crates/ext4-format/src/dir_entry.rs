@@ -9,7 +9,7 @@
 //! checksum. No live record can look like that, so the tail is recognised without knowing the
 //! volume's features.
 
-use crate::bytes::{get, put, put_u32, saturating_u32};
+use crate::bytes::{get, lo32, put, put_u32, saturating_u32};
 use crate::dir_record::{MIN_REC_LEN, decode_rec_len, put_record, set_rec_len};
 use crate::error::{FormatError, Result};
 use crate::inode::FileType;
@@ -31,32 +31,36 @@ struct Record {
     file_type: u8,
 }
 
+/// Returns the first record of `rest`, the end of a block; `None` if it is corrupt.
 #[inline(always)]
-fn record_at(block: &[u8], offset: u32) -> Result<Record> {
-    let Some([i0, i1, i2, i3, r0, r1, name_len, file_type]) = get::<8>(block, offset as usize)
-    else {
-        return Err(bad_record(offset, 0));
-    };
-    let rec_len = decode_rec_len(u16::from_le_bytes([r0, r1]), block.len());
-    let needed = u32::from(name_len).saturating_add(HEADER as u32);
-    let end = u64::from(offset).saturating_add(u64::from(rec_len));
-    if rec_len < MIN_REC_LEN
-        || !rec_len.is_multiple_of(4)
-        || rec_len < needed
-        || end > block.len() as u64
-    {
-        return Err(bad_record(offset, rec_len));
-    }
-    Ok(Record {
-        ino: u32::from_le_bytes([i0, i1, i2, i3]),
+fn first_record(rest: &[u8], block_size: usize) -> Option<Record> {
+    let header = u64::from_le_bytes(*rest.first_chunk()?);
+    let [.., name_len, file_type] = header.to_le_bytes();
+    let rec_len = decode_rec_len((header >> 32) as u16, block_size);
+    // One branch: a walk checks all records of a block, and they are sound.
+    let is_bad = (rec_len < rec_len_for(usize::from(name_len)).max(MIN_REC_LEN))
+        | !rec_len.is_multiple_of(4)
+        | (rec_len as usize > rest.len());
+    (!is_bad).then_some(Record {
+        ino: lo32(header),
         rec_len,
         name_len,
         file_type,
     })
 }
 
+#[inline(always)]
+fn record_at(block: &[u8], offset: u32) -> Result<Record> {
+    let rest = block.get(offset as usize..);
+    rest.and_then(|rest| first_record(rest, block.len()))
+        .ok_or_else(|| bad_record(block, offset))
+}
+
 #[cold]
-fn bad_record(offset: u32, rec_len: u32) -> FormatError {
+fn bad_record(block: &[u8], offset: u32) -> FormatError {
+    let rec_len = get::<2>(block, (offset as usize).saturating_add(4)).map_or(0, |raw| {
+        decode_rec_len(u16::from_le_bytes(raw), block.len())
+    });
     FormatError::DirRecLen { offset, rec_len }
 }
 
@@ -219,24 +223,37 @@ pub enum Probe<'a> {
     },
 }
 
-/// Returns the last eight bytes of a record's name as a number; of a shorter name, all of it.
-#[inline]
-fn suffix_at(block: &[u8], offset: u32, name_len: u8) -> u64 {
-    // The eight bytes before the name's end. A short name leaves bytes of the record's header in
-    // front.
-    let at = (offset as usize).saturating_add(usize::from(name_len));
-    let bytes = get::<8>(block, at).unwrap_or_default();
-    u64::from_le_bytes(bytes) >> (u32::from(8u8.saturating_sub(name_len)).saturating_mul(8) & 63)
+/// The last eight bytes of a name that is searched, all of a shorter one, and its length.
+///
+/// Neighbours often share their first bytes, as in "file0001". Most differ in the last bytes.
+#[derive(Clone, Copy)]
+struct Suffix {
+    name_len: u8,
+    bytes: u64,
+    /// The bits in front of a short name.
+    shift: u32,
 }
 
-/// Returns [`suffix_at`] of the name that is searched.
-#[inline]
-fn suffix_of(name: &[u8]) -> u64 {
-    let start = name.len().saturating_sub(8);
-    let last = name.get(start..).unwrap_or_default();
-    last.iter()
-        .rev()
-        .fold(0, |suffix, byte| (suffix << 8) | u64::from(*byte))
+impl Suffix {
+    /// Returns that of a name with this length.
+    fn of(name: &[u8], name_len: u8) -> Suffix {
+        let start = name.len().saturating_sub(8);
+        let last = name.get(start..).unwrap_or_default();
+        let fold = |suffix: u64, byte: &u8| (suffix << 8) | u64::from(*byte);
+        Suffix {
+            name_len,
+            bytes: last.iter().rev().fold(0, fold),
+            shift: u32::from(8u8.saturating_sub(name_len)).saturating_mul(8) & 63,
+        }
+    }
+
+    /// Returns whether the name of the first record of `rest`, with this length, ends in it.
+    #[inline(always)]
+    fn ends(self, rest: &[u8]) -> bool {
+        // The eight bytes before the name's end. A short name leaves bytes of the header in front.
+        let bytes = get::<8>(rest, usize::from(self.name_len)).unwrap_or_default();
+        u64::from_le_bytes(bytes) >> self.shift == self.bytes
+    }
 }
 
 /// Finds `name`, or a record with slack for it, in one walk.
@@ -249,27 +266,29 @@ pub fn probe<'a>(block: &'a [u8], name: &[u8], rules: impl Into<RecordRules>) ->
     let rules = rules.into();
     let name_len = u8::try_from(name.len()).map_err(|_| FormatError::DirName { offset: 0 })?;
     let needed = rec_len_for(name.len());
-    let wanted = suffix_of(name);
-    let end = usable_len(block);
-    let (mut offset, mut used, mut room) = (0u32, 0u32, None);
-    while (offset as usize) < end {
-        let record = record_at(block, offset)?;
-        // Neighbours often share their first bytes, as in "file0001". Most differ in the last
-        // bytes.
+    let suffix = Suffix::of(name, name_len);
+    let tail_len = block.len().saturating_sub(usable_len(block));
+    let offset_of = |rest: &[u8]| saturating_u32(block.len().saturating_sub(rest.len()));
+    let (mut rest, mut used, mut room) = (block, 0u32, None);
+    while rest.len() > tail_len {
+        let Some(record) = first_record(rest, block.len()) else {
+            return Err(bad_record(block, offset_of(rest)));
+        };
         if record.name_len == name_len
+            && suffix.ends(rest)
             && record.ino != 0
-            && suffix_at(block, offset, name_len) == wanted
-            && name_at(block, offset, name_len) == name
+            && name_at(rest, 0, name_len) == name
         {
+            let offset = offset_of(rest);
             record.check_live(block, offset, rules)?;
             return Ok(Probe::Found(record.entry(block, offset)));
         }
         let record_used = record.used();
-        if room.is_none() && record.rec_len.saturating_sub(record_used) >= needed {
-            room = Some(offset);
+        if record.rec_len.saturating_sub(record_used) >= needed && room.is_none() {
+            room = Some(offset_of(rest));
         }
         used = used.saturating_add(record_used);
-        offset = offset.saturating_add(record.rec_len);
+        rest = rest.get(record.rec_len as usize..).unwrap_or_default();
     }
     Ok(match room {
         Some(offset) => Probe::Room { offset },
