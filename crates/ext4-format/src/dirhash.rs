@@ -109,19 +109,20 @@ pub fn hash(version: HashVersion, seed: &[u32; 4], name: &[u8]) -> DirHash {
     DirHash { major, minor }
 }
 
-/// Returns a byte as the 32-bit word that C's integer promotion makes of it.
+/// Returns the sum that C's integer promotion makes of the bytes of a big-endian word, each shifted
+/// to its place. A negative byte takes 1 from the byte before it.
 #[inline]
-fn widen(byte: u8, chars: Chars) -> u32 {
+fn promote(word: u32, chars: Chars) -> u32 {
     match chars {
-        Chars::Signed => i32::from(byte.cast_signed()).cast_unsigned(),
-        Chars::Unsigned => u32::from(byte),
+        Chars::Signed => word.wrapping_sub((word & 0x8080_8080) << 1),
+        Chars::Unsigned => word,
     }
 }
 
 fn legacy(name: &[u8], chars: Chars) -> u32 {
     let (mut current, mut previous) = (0x12a3_fe2d_u32, 0x37ab_e8f9_u32);
     for byte in name {
-        let mixed = current ^ widen(*byte, chars).wrapping_mul(7_152_373);
+        let mixed = current ^ promote(u32::from(*byte), chars).wrapping_mul(7_152_373);
         let mut next = previous.wrapping_add(mixed);
         if next & 0x8000_0000 != 0 {
             next = next.wrapping_sub(0x7fff_ffff);
@@ -142,63 +143,51 @@ fn for_chunks<const N: usize>(name: &[u8], chars: Chars, mut compress: impl FnMu
         let mut words = [pad; N];
         let (chunk, after) = rest.split_at(rest.len().min(N.saturating_mul(4)));
         for (word, bytes) in words.iter_mut().zip(chunk.chunks(4)) {
-            *word = bytes.iter().fold(pad, |word, byte| {
-                (word << 8).wrapping_add(widen(*byte, chars))
-            });
+            let append = |word: u32, byte: &u8| (word << 8) | u32::from(*byte);
+            // A chunk has at most 32 bytes, so the padding is not negative.
+            let bytes = match bytes.first_chunk() {
+                Some(whole) => u32::from_be_bytes(*whole),
+                None => bytes.iter().fold(pad, append),
+            };
+            *word = promote(bytes, chars);
         }
         compress(&words);
         rest = after;
     }
 }
 
-/// The word and the rotation of each step of a round, and the round's constant.
-struct Round {
-    mix: fn(u32, u32, u32) -> u32,
+/// Eight steps of MD4 with a round function, its constant and its rotations.
+#[inline(always)]
+fn md4_round(
+    [mut a, mut b, mut c, mut d]: [u32; 4],
+    mix: impl Fn(u32, u32, u32) -> u32,
     constant: u32,
     shifts: [u32; 4],
+    words: [u32; 8],
+) -> [u32; 4] {
+    for (word, shift) in words.into_iter().zip(shifts.into_iter().cycle()) {
+        // Only `mix` needs the result of the step before.
+        let known = a.wrapping_add(word).wrapping_add(constant);
+        let mixed = known.wrapping_add(mix(b, c, d)).rotate_left(shift);
+        // Each step's result becomes the next step's `b`; the registers move on by one.
+        (a, b, c, d) = (d, mixed, b, c);
+    }
+    [a, b, c, d]
 }
 
 /// Three rounds over eight words: RFC 1320's round functions and constants, half as many steps.
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     let [w0, w1, w2, w3, w4, w5, w6, w7] = *words;
-    let rounds = [
-        (
-            Round {
-                mix: |x, y, z| (x & y) | (!x & z),
-                constant: 0,
-                shifts: [3, 7, 11, 19],
-            },
-            [w0, w1, w2, w3, w4, w5, w6, w7],
-        ),
-        (
-            Round {
-                mix: |x, y, z| (x & y) | (x & z) | (y & z),
-                constant: 0x5a82_7999,
-                shifts: [3, 5, 9, 13],
-            },
-            [w1, w3, w5, w7, w0, w2, w4, w6],
-        ),
-        (
-            Round {
-                mix: |x, y, z| x ^ y ^ z,
-                constant: 0x6ed9_eba1,
-                shifts: [3, 9, 11, 15],
-            },
-            [w3, w7, w2, w6, w1, w5, w0, w4],
-        ),
-    ];
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (round, order) in rounds {
-        for (word, shift) in order.into_iter().zip(round.shifts.into_iter().cycle()) {
-            let sum = a
-                .wrapping_add((round.mix)(b, c, d))
-                .wrapping_add(word)
-                .wrapping_add(round.constant);
-            // Each step's result becomes the next step's `b`; the registers move on by one.
-            (a, b, c, d) = (d, sum.rotate_left(shift), b, c);
-        }
-    }
-    for (word, result) in state.iter_mut().zip([a, b, c, d]) {
+    let choose = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
+    let majority = |x: u32, y: u32, z: u32| (y & z) | (x & (y | z));
+    let parity = |x: u32, y, z| x ^ y ^ z;
+    let order = [w0, w1, w2, w3, w4, w5, w6, w7];
+    let mut mixed = md4_round(*state, choose, 0, [3, 7, 11, 19], order);
+    let order = [w1, w3, w5, w7, w0, w2, w4, w6];
+    mixed = md4_round(mixed, majority, 0x5a82_7999, [3, 5, 9, 13], order);
+    let order = [w3, w7, w2, w6, w1, w5, w0, w4];
+    mixed = md4_round(mixed, parity, 0x6ed9_eba1, [3, 9, 11, 15], order);
+    for (word, result) in state.iter_mut().zip(mixed) {
         *word = word.wrapping_add(result);
     }
 }
