@@ -98,7 +98,7 @@ impl Fs {
     /// is damage.
     pub(crate) fn named_inode(&self, ino: Ino) -> Result<InodeRef> {
         let damage = match self.file_or_value(ino) {
-            Ok(inode) if self.holds_value(inode.flags()) => InodeDamage::NamedValue,
+            Ok(inode) if self.holds_value(|| inode.flags()) => InodeDamage::NamedValue,
             Err(Error::Stale) => InodeDamage::NamedButDeleted,
             loaded => return loaded,
         };
@@ -112,16 +112,16 @@ impl Fs {
     /// an old handle.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
         let inode = self.file_or_value(ino)?;
-        match self.holds_value(inode.flags()) {
+        match self.holds_value(|| inode.flags()) {
             true => Err(Error::Stale),
             false => Ok(inode),
         }
     }
 
     /// Returns whether an inode with these flags holds the value of an attribute and is no file.
-    fn holds_value(&self, flags: InodeFlags) -> bool {
+    fn holds_value(&self, flags: impl FnOnce() -> InodeFlags) -> bool {
         self.geo.incompat.contains(IncompatFeatures::EA_INODE)
-            && flags.contains(InodeFlags::EA_INODE)
+            && flags().contains(InodeFlags::EA_INODE)
     }
 
     fn file_or_value(&self, ino: Ino) -> Result<InodeRef> {
@@ -184,7 +184,7 @@ impl Fs {
             return Ok(None);
         }
         let fields = self.decode_inode(ino, raw)?;
-        if fields.links_count == 0 || self.holds_value(fields.flags) {
+        if fields.links_count == 0 || self.holds_value(|| fields.flags) {
             return Ok(None);
         }
         let kind = self.checked_kind(ino, &fields)?;
