@@ -10,6 +10,7 @@ use ext4_format::inode::{FileType, InodeFlags};
 use extents::{ExtentState, Map};
 use jbd2::{Buffer, Handle, Seal};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::sync::Arc;
 use units::{FileBlock, FsBlock, Ino};
 
@@ -35,6 +36,23 @@ pub(super) struct Dir<'a> {
     pub is_encrypted: bool,
     /// Whether the hashes of a tree are those of folded names.
     pub ignores_case: bool,
+    /// The blocks found last. A search reads the root and a leaf, which often lie in one run.
+    run: Cell<Option<Run>>,
+}
+
+/// Blocks of a directory that are adjacent on the volume, too.
+#[derive(Clone, Copy)]
+struct Run {
+    first: FileBlock,
+    start: FsBlock,
+    len: u32,
+}
+
+impl Run {
+    fn locate(self, at: FileBlock) -> Option<FsBlock> {
+        let skip = at.checked_sub(self.first).filter(|skip| *skip < self.len)?;
+        Some(self.start + u64::from(skip))
+    }
 }
 
 fn seal_leaf(seed: u32, _block: FsBlock, bytes: &mut [u8]) {
@@ -81,6 +99,7 @@ impl<'a> Dir<'a> {
                 && !flags.contains(InodeFlags::CASEFOLD),
             is_encrypted: flags.contains(InodeFlags::ENCRYPT),
             ignores_case: flags.contains(InodeFlags::CASEFOLD),
+            run: Cell::new(None),
         })
     }
     /// Opens a new directory, which has no block.
@@ -93,6 +112,7 @@ impl<'a> Dir<'a> {
             indexed: false,
             is_encrypted: false,
             ignores_case: false,
+            run: Cell::new(None),
         }
     }
 
@@ -160,12 +180,19 @@ impl<'a> Dir<'a> {
                 blocks: self.blocks,
             }));
         }
+        if let Some(found) = self.run.get().and_then(|run| run.locate(at)) {
+            return Ok(found);
+        }
         match extents::lookup(self.fs, self.inode, at)? {
             Map::Mapped {
                 start,
+                len,
                 state: ExtentState::Written,
-                ..
-            } => Ok(start),
+            } => {
+                let first = at;
+                self.run.set(Some(Run { first, start, len }));
+                Ok(start)
+            }
             _ => Err(corrupt(InodeDamage::DirectoryHole { file_block: at })),
         }
     }

@@ -206,10 +206,8 @@ fn collect(
 /// becomes.
 fn collect_inline(fs: &Fs, inode: &Inode, pos: u64, chunk: &mut Chunk) -> Result<Option<Ino>> {
     let data = BufMut::copy_of(&inline::image(fs, inode)?).freeze();
-    let dir = Dir {
-        blocks: 1,
-        ..Dir::open_new(fs, inode)
-    };
+    let mut dir = Dir::open_new(fs, inode);
+    dir.blocks = 1;
     let Some(order) = hash_order(&dir)? else {
         let from = u32::try_from(pos).unwrap_or(u32::MAX);
         collect_offsets(&dir, data, 0, from, chunk)?;
