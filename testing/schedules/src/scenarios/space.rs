@@ -36,7 +36,11 @@ fn mounting(rng: &mut Rng) -> Mounting {
 fn body(volume: &Volume, rng: &mut Rng) {
     let before = volume.prepare(|| {
         let fs = volume.fs();
-        fill(fs).expect("space");
+        match volume.format().has_extents() {
+            true => fill(fs),
+            false => fill_by_writes(fs),
+        }
+        .expect("space");
         volume.sync();
         fs.statfs().free
     });
@@ -76,6 +80,19 @@ fn fill(fs: &Fs) -> Result<()> {
         }
     }
     fs.truncate(&file, (end - FREE) * PAGE)
+}
+
+/// The same where fallocate is not supported.
+fn fill_by_writes(fs: &Fs) -> Result<()> {
+    let file = put(fs, "fill", &[])?;
+    let (mut end, data) = (0, vec![0; 64 << 10]);
+    loop {
+        match fs.write(&file, end, &data) {
+            Ok(written) => end += written as u64,
+            Err(Error::NoSpace) => return fs.truncate(&file, end / PAGE * PAGE - FREE * PAGE),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Changes a file of its own, and deletes it. Errors for lack of space are expected from calls that
@@ -119,7 +136,7 @@ fn change(fs: &Fs, file: &InodeRef, contents: &mut Vec<u8>, byte: u8, rng: &mut 
         5 => {
             let mode = FallocateMode::Allocate { keep_size: true };
             match fs.fallocate(file, mode, at, len) {
-                Err(Error::NoSpace) => {}
+                Err(Error::NoSpace | Error::NotSupported) => {}
                 other => other?,
             }
         }
