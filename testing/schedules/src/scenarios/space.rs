@@ -16,12 +16,20 @@ const PAGES: u64 = 24;
 const FREE: u64 = 32;
 
 pub fn all() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "full",
-        about: "writers, punches, truncates and unlinks on a volume with 32 free blocks",
-        mounting,
-        body,
-    }]
+    vec![
+        Scenario {
+            name: "full",
+            about: "writers, punches, truncates and unlinks on a volume with 32 free blocks",
+            mounting,
+            body,
+        },
+        Scenario {
+            name: "full-removed",
+            about: "a write needs the space of a file that was removed, beside other removals",
+            mounting,
+            body: full_removed,
+        },
+    ]
 }
 
 fn mounting(rng: &mut Rng) -> Mounting {
@@ -65,6 +73,36 @@ fn body(volume: &Volume, rng: &mut Rng) {
     }
     let after = volume.fs().statfs().free;
     volume.violation(format!("{after} free blocks, {before} before"));
+}
+
+/// The space of a file whose removal has returned is free for a write, whoever deletes the file.
+fn full_removed(volume: &Volume, _: &mut Rng) {
+    // More than half of the space.
+    let large = vec![1; 3 * (FREE * PAGE) as usize];
+    volume.prepare(|| {
+        let fs = volume.fs();
+        put(fs, "large", &large).expect("space");
+        fill(fs).expect("space");
+        volume.sync();
+    });
+    let others = ["small1", "small2"].map(|name| {
+        start(volume, "removes", move |volume| {
+            for _ in 0..6 {
+                let fs = volume.fs();
+                if let Err(error) = put(fs, name, &[2]).and_then(|_| remove(fs, name)) {
+                    volume.violation(format!("a small file: {error}"));
+                }
+                fs.delete_unlinked();
+            }
+        })
+    });
+    for _ in 0..3 {
+        let fs = volume.fs();
+        if let Err(error) = remove(fs, "large").and_then(|()| put(fs, "large", &large)) {
+            volume.violation(format!("after a removal: {error}"));
+        }
+    }
+    join(others);
 }
 
 /// Fills the volume up to [`FREE`] blocks.
