@@ -68,7 +68,7 @@ impl Fs {
     fn release_freed(&self) -> Result<bool> {
         let any = !self.unlinked.is_empty();
         self.delete_unlinked();
-        let deleted = self.deletions.wait() || any;
+        let deleted = self.unlinked.wait() || any;
         Ok(self.commit_freed()? || deleted)
     }
 
