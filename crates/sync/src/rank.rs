@@ -74,7 +74,6 @@ ranks! {
     32 ChangedInodes "ext4::ChangedInodes shards";
     32 CommitWaiting "jbd2::CommitLock::waiting";
     32 Completion "block::Completion, Countdown, merged bios";
-    32 Deletions "ext4::Deletions::waiting";
     32 DeviceInbox "block::devices::uring::Inbox::state";
     32 DirtyLimitsList "writeback::DirtyLimits::of";
     32 DirtyList "writeback::BackingDev::b_dirty";

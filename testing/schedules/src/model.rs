@@ -58,6 +58,9 @@ pub struct Model {
     stamps: u32,
     /// The volume was unmounted while files were changed. A change that failed may have an effect.
     cut_off: bool,
+    /// The volume has no journal. A crash during the commit that replaces a file by another one may
+    /// leave the new file with its old name and none with this one (docs/FSYNC.md).
+    has_no_journal: bool,
 }
 
 impl Model {
@@ -113,6 +116,11 @@ impl Model {
         self.cut_off = true;
     }
 
+    /// Notes that the volume has no journal.
+    pub fn without_journal(&mut self) {
+        self.has_no_journal = true;
+    }
+
     /// Notes that the file is about to be unlinked.
     pub fn unlink(&mut self, file: FileId, at: usize) {
         self.files[file.0].unlinked = Some(at);
@@ -161,7 +169,10 @@ impl Model {
             let floor = acks.map(|ack| ack.version).max();
             let end = file.versions.partition_point(|v| v.began <= at);
             let versions = &file.versions[floor.unwrap_or(0).min(end)..end];
-            let may_be_gone = floor.is_none() || file.unlinked.is_some_and(|from| from <= at);
+            let is_being_replaced = file.rule == Rule::Whole && versions.len() > 1;
+            let may_be_gone = floor.is_none()
+                || file.unlinked.is_some_and(|from| from <= at)
+                || (self.has_no_journal && is_being_replaced);
             match read(&file.name)? {
                 None if may_be_gone => {}
                 None => return Err(format!("{}: gone, though it was made durable", file.name)),

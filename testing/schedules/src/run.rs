@@ -1,7 +1,7 @@
 //! The command: runs schedules in several processes, and reports failures.
 
 use crate::base;
-use crate::scenarios::{self, Scenario};
+use crate::scenarios::{self, Case};
 use crate::volume::{Violations, Volume};
 use anyhow::{Context, bail};
 use clap::Parser;
@@ -110,8 +110,8 @@ impl Report {
 pub fn main() -> anyhow::Result<()> {
     let mut args = Args::parse();
     if args.list {
-        for scenario in scenarios::all() {
-            println!("{:18} {}", scenario.name, scenario.about);
+        for case in scenarios::all() {
+            println!("{:22} {}", case.name(), case.scenario.about);
         }
         return Ok(());
     }
@@ -126,20 +126,19 @@ pub fn main() -> anyhow::Result<()> {
     }
 }
 
-fn chosen(args: &Args) -> anyhow::Result<Vec<Scenario>> {
+fn chosen(args: &Args) -> anyhow::Result<Vec<Case>> {
     let all = scenarios::all();
     for name in &args.scenario {
-        if !all.iter().any(|s| s.name == name) {
+        if !all.iter().any(|case| case.name() == *name) {
             bail!("there is no scenario \"{name}\"; --list has them");
         }
     }
-    let wanted =
-        |s: &Scenario| args.scenario.is_empty() || args.scenario.iter().any(|n| n == s.name);
+    let wanted = |case: &Case| args.scenario.is_empty() || args.scenario.contains(&case.name());
     Ok(all.into_iter().filter(wanted).collect())
 }
 
 /// Starts the processes and adds up their results.
-fn lead(args: &Args, chosen: &[Scenario]) -> anyhow::Result<()> {
+fn lead(args: &Args, chosen: &[Case]) -> anyhow::Result<()> {
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let jobs = args.jobs.unwrap_or(processors).max(1);
     let begin = Instant::now();
@@ -201,14 +200,14 @@ fn describe(scenario: &str, failed: &Failed) -> String {
     )
 }
 
-fn summary(args: &Args, chosen: &[Scenario], reports: &BTreeMap<String, Report>, begin: Instant) {
+fn summary(args: &Args, chosen: &[Case], reports: &BTreeMap<String, Report>, begin: Instant) {
     println!(
-        "{:18} {:>8} {:>8} {:>9} {:>8}  failures by strategy",
+        "{:22} {:>8} {:>8} {:>9} {:>8}  failures by strategy",
         "scenario", "runs", "failed", "points", "switches"
     );
     let mut total = 0;
-    for scenario in chosen {
-        let Some(report) = reports.get(scenario.name) else {
+    for case in chosen {
+        let Some(report) = reports.get(&case.name()) else {
             continue;
         };
         let runs = report.runs.max(1);
@@ -219,8 +218,8 @@ fn summary(args: &Args, chosen: &[Scenario], reports: &BTreeMap<String, Report>,
             .map(|(s, (runs, failures))| format!("{s} {failures} of {runs}"))
             .collect();
         println!(
-            "{:18} {:>8} {failures:>8} {:>9} {:>8}  {}",
-            scenario.name,
+            "{:22} {:>8} {failures:>8} {:>9} {:>8}  {}",
+            case.name(),
             report.runs,
             report.points / runs,
             report.switches / runs,
@@ -228,7 +227,7 @@ fn summary(args: &Args, chosen: &[Scenario], reports: &BTreeMap<String, Report>,
         );
         if let Some(first) = report.failed.iter().min_by_key(|f| f.seed) {
             println!(
-                "{:18} first found by schedule {}",
+                "{:22} first found by schedule {}",
                 "",
                 first.seed - args.seed + 1
             );
@@ -243,15 +242,15 @@ fn summary(args: &Args, chosen: &[Scenario], reports: &BTreeMap<String, Report>,
 }
 
 /// Runs the part of this process.
-fn work(args: &Args, chosen: &[Scenario], worker: u64, workers: u64) -> anyhow::Result<()> {
+fn work(args: &Args, chosen: &[Case], worker: u64, workers: u64) -> anyhow::Result<()> {
     pin(worker as usize);
     // Outside of the schedule, which would include it.
-    for block_size in [1024, 4096] {
-        base::volume(block_size);
+    for case in chosen {
+        base::volume(case.format);
     }
-    for scenario in chosen {
+    for case in chosen {
         let mut report = Report {
-            scenario: scenario.name.into(),
+            scenario: case.name(),
             ..Report::default()
         };
         let mut failures = 0;
@@ -260,7 +259,7 @@ fn work(args: &Args, chosen: &[Scenario], worker: u64, workers: u64) -> anyhow::
             let strategy = args
                 .strategy
                 .unwrap_or(TURNS[(seed / workers) as usize % TURNS.len()]);
-            let (outcome, violations) = one(args, scenario, seed, strategy);
+            let (outcome, violations) = one(args, case, seed, strategy);
             let mut message = violations.first().cloned();
             if let Some(path) = &args.trace {
                 let lines = outcome.trace.iter();
@@ -269,10 +268,11 @@ fn work(args: &Args, chosen: &[Scenario], worker: u64, workers: u64) -> anyhow::
             }
             if args.fingerprints {
                 let (print, points) = (outcome.fingerprint, outcome.points);
-                println!("{} {seed} {strategy} {print:016x} {points}", scenario.name);
+                let name = case.name();
+                println!("{name} {seed} {strategy} {print:016x} {points}");
             }
             if args.twice {
-                let (again, _) = one(args, scenario, seed, strategy);
+                let (again, _) = one(args, case, seed, strategy);
                 if again.fingerprint != outcome.fingerprint {
                     message.get_or_insert(format!(
                         "two runs differ: {} and {} points",
@@ -320,10 +320,10 @@ fn work(args: &Args, chosen: &[Scenario], worker: u64, workers: u64) -> anyhow::
 }
 
 /// Runs one schedule.
-fn one(args: &Args, scenario: &Scenario, seed: u64, strategy: Strategy) -> (Outcome, Vec<String>) {
+fn one(args: &Args, case: &Case, seed: u64, strategy: Strategy) -> (Outcome, Vec<String>) {
     let violations: Violations = Arc::default();
     let theirs = violations.clone();
-    let (scenario, crashes) = (*scenario, args.crashes);
+    let (case, crashes) = (*case, args.crashes);
     let looks = args.e2fsck > 0 && seed.is_multiple_of(args.e2fsck);
     let options = Options {
         seed,
@@ -333,15 +333,18 @@ fn one(args: &Args, scenario: &Scenario, seed: u64, strategy: Strategy) -> (Outc
     };
     let outcome = explore::run(options, move || {
         let mut rng = Rng::from_seed(seed);
-        let volume = explore::calmly(|| Volume::mount((scenario.mounting)(&mut rng), &theirs));
-        (scenario.body)(&volume, &mut rng);
+        let volume = explore::calmly(|| {
+            let mounting = (case.scenario.mounting)(&mut rng);
+            Volume::mount(case.format, mounting, &theirs)
+        });
+        (case.scenario.body)(&volume, &mut rng);
         explore::calmly(|| {
             let ended = volume.end();
             if looks {
                 fsck(&ended.contents(), false, &theirs);
             }
             ended.crash(crashes, &mut rng, |image| {
-                if looks {
+                if looks && case.format.has_journal() {
                     fsck(image, true, &theirs);
                 }
             });

@@ -1,12 +1,12 @@
 //! A mounted volume in a run. Each call of the engine is noted in the model.
 
 mod beside_unmount;
+mod end;
 
-use crate::base;
-use crate::device::{Disk, Store};
+use crate::base::{self, Format};
+use crate::device::Disk;
 use crate::model::{Contents, FileId, Model, Rule, bytes};
-use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence, SyncKind, Timestamp};
-use ext4_format::features::IncompatFeatures;
+use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence, SyncKind};
 use std::sync::{Arc, Mutex as Unscheduled};
 use std::time::Duration;
 use sync::explore::calmly;
@@ -17,8 +17,6 @@ use testkit::volume as calls;
 /// The choices of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Mounting {
-    /// Bytes in a block of the volume.
-    pub block_size: u32,
     /// Memory budget in bytes.
     pub memory: u64,
     /// The commit interval.
@@ -30,7 +28,6 @@ pub struct Mounting {
 impl Default for Mounting {
     fn default() -> Mounting {
         Mounting {
-            block_size: 4096,
             memory: 16 << 20,
             commit_interval: Duration::from_secs(5),
             background: None,
@@ -55,6 +52,7 @@ struct Inner {
     fs: Arc<Fs>,
     model: Unscheduled<Model>,
     violations: Violations,
+    format: Format,
     device: Unscheduled<Option<JoinHandle<()>>>,
     prepared: Unscheduled<usize>,
 }
@@ -77,15 +75,20 @@ pub struct Volume(Arc<Inner>);
 
 impl Volume {
     /// Mounts a new volume.
-    pub fn mount(mounting: Mounting, violations: &Violations) -> Volume {
-        let disk = Disk::new(base::volume(mounting.block_size));
+    pub fn mount(format: Format, mounting: Mounting, violations: &Violations) -> Volume {
+        let disk = Disk::new(base::volume(format));
         let device = disk.start();
         let fs = Fs::mount(disk.queue(), mounting.options()).expect("the volume mounts");
+        let mut model = Model::default();
+        if !format.has_journal() {
+            model.without_journal();
+        }
         Volume(Arc::new(Inner {
             disk,
             fs,
-            model: Unscheduled::default(),
+            model: Unscheduled::new(model),
             violations: violations.clone(),
+            format,
             device: Unscheduled::new(Some(device)),
             prepared: Unscheduled::default(),
         }))
@@ -96,6 +99,11 @@ impl Volume {
         let result = calmly(body);
         *self.0.prepared.lock().expect("unscheduled") = self.0.disk.position();
         result
+    }
+
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.0.format
     }
 
     /// The engine.
@@ -361,136 +369,4 @@ impl Volume {
             self.violation(format!("read {words:?}, not {expected:?}"));
         }
     }
-
-    /// Unmounts, mounts again, and checks all files. Returns the device and the model for crashes.
-    pub fn end(self) -> Ended {
-        let names = self.model(|m, _| m.names());
-        let before = times(&self.0.fs, &names);
-        self.expect("unmount", self.0.fs.unmount());
-        self.model(|m, at| m.acknowledge(m.mark_all(), at));
-        let inner = Arc::into_inner(self.0).expect("all threads of the scenario have ended");
-        let Inner {
-            disk,
-            fs,
-            model,
-            violations,
-            device,
-            prepared,
-            ..
-        } = inner;
-        drop(fs);
-        if let Some(thread) = device.into_inner().expect("unscheduled") {
-            disk.stop(thread);
-        }
-        let model = model.into_inner().expect("unscheduled");
-        let read = |fs: &Fs, name: &str| read(fs, name);
-        let contents = || {
-            with_mounted(disk.contents(), |fs| {
-                model.check(|name| read(fs, name))?;
-                match (times(fs, &names), before) {
-                    (after, before) if after == before => Ok(()),
-                    (after, before) => Err(format!("times {after:?}, not {before:?}")),
-                }
-            })
-        };
-        if let Err(what) = checked(disk.contents()).and_then(|()| contents()) {
-            let mut violations = violations.lock().expect("unscheduled");
-            violations.push(format!("after a clean unmount: {what}"));
-        }
-        Ended {
-            prepared: prepared.into_inner().expect("unscheduled"),
-            disk,
-            model,
-            violations,
-        }
-    }
-}
-
-/// A run whose volume is unmounted.
-pub struct Ended {
-    /// Events before the explored part.
-    prepared: usize,
-    disk: Disk,
-    model: Model,
-    violations: Violations,
-}
-
-impl Ended {
-    /// Crashes at random positions after the preparations, mostly right after an acknowledgement,
-    /// and checks the files. Each image is passed to `also`.
-    pub fn crash(&self, times: usize, rng: &mut testkit::seed::Rng, mut also: impl FnMut(&Store)) {
-        let (from, end) = (self.prepared, self.disk.position());
-        let mut acks = self.model.acks();
-        acks.retain(|&at| at >= from);
-        acks.sort_unstable();
-        for _ in 0..times {
-            let at = match (rng.below(3), acks.last()) {
-                (0, Some(&last)) => last,
-                (1, Some(_)) => *rng.pick(&acks),
-                _ => from + rng.index(end - from + 1),
-            };
-            let image = self.disk.crash(at, rng);
-            also(&image);
-            let check = |fs: &Fs| self.model.check_crash(at, |name| read(fs, name));
-            if let Err(what) = with_mounted(image, check) {
-                let what = format!("after a crash at event {at} of {end}: {what}");
-                self.violations.lock().expect("unscheduled").push(what);
-                return;
-            }
-        }
-    }
-
-    /// The contents of the device.
-    pub fn contents(&self) -> Store {
-        self.disk.contents()
-    }
-}
-
-fn read(fs: &Fs, name: &str) -> Result<Option<Vec<u8>>, String> {
-    match calls::get(fs, name) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(Error::NotFound) => Ok(None),
-        Err(error) => Err(format!("{name}: {error}")),
-    }
-}
-
-/// The times of files, as far as they exist.
-fn times(fs: &Fs, names: &[String]) -> Vec<Option<[Timestamp; 3]>> {
-    let of = |name: &String| {
-        let attr = calls::at(fs, name).ok()?.attr();
-        Some([attr.atime, attr.mtime, attr.ctime])
-    };
-    names.iter().map(of).collect()
-}
-
-/// Checks a volume that was unmounted.
-fn checked(store: Store) -> Result<(), String> {
-    let superblock = store.superblock()?;
-    if superblock.incompat().contains(IncompatFeatures::RECOVER) {
-        return Err("needs_recovery is set: an unlinked inode or a change was left".into());
-    }
-    let disk = Disk::new(store);
-    let device = disk.start();
-    let report = check::check(&disk.queue(), &check::Options::default(), &mut ());
-    disk.stop(device);
-    let report = report.map_err(|error| format!("check: {error}"))?;
-    match report.findings.first() {
-        Some(finding) if !report.is_clean() => Err(format!("check: {finding}")),
-        _ => Ok(()),
-    }
-}
-
-/// Mounts, calls, unmounts, and checks the volume.
-fn with_mounted(store: Store, call: impl FnOnce(&Fs) -> Result<(), String>) -> Result<(), String> {
-    let disk = Disk::new(store);
-    let device = disk.start();
-    let fs = Fs::mount(disk.queue(), Mounting::default().options())
-        .map_err(|error| format!("mount: {error}"))?;
-    let result = call(&fs);
-    let unmounted = fs.unmount().map_err(|error| format!("unmount: {error}"));
-    drop(fs);
-    disk.stop(device);
-    result
-        .and(unmounted)
-        .and_then(|()| checked(disk.contents()))
 }

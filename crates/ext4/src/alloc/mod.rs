@@ -328,6 +328,11 @@ impl Groups {
         self.inodes_held.swap(false, Ordering::Relaxed) || self.space.commit_frees_blocks()
     }
 
+    /// Returns how often freed blocks were made available by commits.
+    pub fn releases(&self) -> u64 {
+        self.space.releases()
+    }
+
     /// Returns the current counts.
     pub fn counts(&self) -> Counts {
         let size = self.geo.cluster();

@@ -40,7 +40,7 @@
 use super::root_reserve;
 use crate::{Error, Result};
 use crossbeam_utils::CachePadded;
-use sync::atomic::{AtomicI64, Ordering};
+use sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 const SHARDS: usize = 16;
 /// Blocks moved to a shard when it is empty.
@@ -72,6 +72,8 @@ pub(super) struct Space {
     /// The part of `free` that cannot be picked: blocks freed by a transaction that has not
     /// committed, and blocks of damaged groups.
     held: CachePadded<AtomicI64>,
+    /// How often held blocks were released.
+    releases: AtomicU64,
     /// The part of `held` in damaged groups. A commit does not release it.
     damaged: AtomicI64,
     /// Blocks reserved for extent nodes, in the worst case.
@@ -95,6 +97,7 @@ impl Space {
             unpromised: CachePadded::new(AtomicI64::new(free as i64)),
             free: CachePadded::new(AtomicI64::new(free as i64)),
             held: CachePadded::default(),
+            releases: AtomicU64::new(0),
             damaged: AtomicI64::new(0),
             nodes: CachePadded::default(),
             shards: Default::default(),
@@ -200,6 +203,11 @@ impl Space {
         self.held.load(Ordering::Acquire) > self.damaged.load(Ordering::Relaxed)
     }
 
+    /// Returns how often held blocks were released. A thread that finds none held sees all releases.
+    pub fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
+    }
+
     /// Returns the number of reserved blocks. It is approximate while counters change.
     pub fn reserved(&self) -> u64 {
         let count = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
@@ -233,6 +241,7 @@ impl Space {
     pub fn released(&self, blocks: u32) {
         self.unpromised
             .fetch_add(i64::from(blocks), Ordering::AcqRel);
+        self.releases.fetch_add(1, Ordering::AcqRel);
         self.held.fetch_sub(i64::from(blocks), Ordering::AcqRel);
     }
 

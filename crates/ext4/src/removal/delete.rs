@@ -26,7 +26,7 @@ impl Fs {
 
     /// Deletes an unlinked inode, unless it is used again. Returns whether one was queued.
     fn delete_next_unlinked(&self) -> bool {
-        let Some((inode, _deletion)) = self.unlinked.pop(&self.deletions) else {
+        let Some((inode, _deletion)) = self.unlinked.pop() else {
             return false;
         };
         // It may have a user or a name again. Dropping that reference queues it again.

@@ -4,7 +4,8 @@
 //! 1. Run the operation. If it returns `NoSpace` it has changed nothing, or reports what it left
 //!    undone.
 //! 2. Release freed blocks: delete the unlinked files without users, wait for deletions by other
-//!    threads, and commit the transaction that freed blocks or inodes. Then repeat 1.
+//!    threads, and commit the transaction that freed blocks or inodes. Then repeat 1, also if a
+//!    commit of another thread has released blocks meanwhile.
 //! 3. Settle promises that are larger than needed, by writing dirty files. Then repeat 1.
 //! 4. Wait a few milliseconds while [`crate::DeletedInodes`] holds unlinked files. Then repeat 2
 //!    and 1. A program that removes a file and then writes relies on its space, but the kernel
@@ -38,12 +39,15 @@ impl Fs {
         let is_full = |result: &Result<T>| matches!(result, Err(Error::NoSpace));
         // Attributes and directories have limits of their own, with the same error.
         let is_short = || self.groups.is_short_of(blocks);
+        let releases = self.groups.releases();
         let mut result = work();
         // A commit may have made space just now.
         if is_full(&result) && !is_short() {
             result = work();
         }
-        if is_full(&result) && is_short() && self.release_freed()? {
+        let has_released =
+            || Ok::<_, Error>(self.release_freed()? || self.groups.releases() != releases);
+        if is_full(&result) && is_short() && has_released()? {
             result = work();
         }
         if is_full(&result) && is_short() && self.settle_promises()? {
@@ -64,7 +68,7 @@ impl Fs {
     fn release_freed(&self) -> Result<bool> {
         let any = !self.unlinked.is_empty();
         self.delete_unlinked();
-        let deleted = self.deletions.wait() || any;
+        let deleted = self.unlinked.wait() || any;
         Ok(self.commit_freed()? || deleted)
     }
 

@@ -4,7 +4,7 @@ use super::Inode;
 use crate::Fs;
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, OnceLock, Weak};
-use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use sync::atomic::{AtomicU32, Ordering};
 use sync::{Condvar, Mutex, Rank};
 
 /// A user of the volume that keeps unlinked files for others: a FUSE server, for the kernel.
@@ -20,16 +20,37 @@ pub(crate) struct DeletedInodesSlot(OnceLock<Weak<dyn DeletedInodes>>);
 /// Shards of the queue. Threads are assigned in turn.
 const SHARDS: usize = 8;
 
-/// Unlinked inodes without users, to be deleted. A thread takes those first that it has queued.
+/// Unlinked inodes without users, and their deletions. A thread takes those first that it has
+/// queued.
 pub(crate) struct Unlinked {
-    shards: [CachePadded<Mutex<Vec<Arc<Inode>>>>; SHARDS],
-    /// Bit n is set while shard n has an inode; changed under the shard's lock.
+    shards: [CachePadded<Shard>; SHARDS],
+    /// Bit n is set while an inode of shard n waits; changed under the shard's lock.
     occupied: AtomicU32,
+}
+
+struct Shard {
+    state: Mutex<ShardState>,
+    /// A deletion has ended.
+    end: Condvar,
+}
+
+#[derive(Default)]
+struct ShardState {
+    waiting: Vec<Arc<Inode>>,
+    /// Deletions that have begun.
+    begun: u64,
+    /// The numbers of those that run.
+    running: Vec<u64>,
 }
 
 impl Default for Unlinked {
     fn default() -> Unlinked {
-        let shard = || CachePadded::new(Rank::Unlinked.mutex(Vec::new()));
+        let shard = || {
+            CachePadded::new(Shard {
+                state: Rank::Unlinked.mutex(ShardState::default()),
+                end: Condvar::new(),
+            })
+        };
         Unlinked {
             shards: std::array::from_fn(|_| shard()),
             occupied: AtomicU32::new(0),
@@ -44,96 +65,63 @@ impl Unlinked {
 
     pub fn push(&self, inode: Arc<Inode>) {
         let at = sync::thread::ordinal() % SHARDS;
-        let mut shard = self.shards[at].lock();
-        shard.push(inode);
-        if shard.len() == 1 {
+        let mut state = self.shards[at].state.lock();
+        state.waiting.push(inode);
+        if state.waiting.len() == 1 {
             self.occupied.fetch_or(1 << at, Ordering::AcqRel);
         }
     }
 
     /// Takes an inode out and begins its deletion before that shows.
-    pub fn pop<'a>(&self, deletions: &'a Deletions) -> Option<(Arc<Inode>, Deletion<'a>)> {
+    pub fn pop(&self) -> Option<(Arc<Inode>, Deletion<'_>)> {
         let first = sync::thread::ordinal() % SHARDS;
         while !self.is_empty() {
             let occupied = self.occupied.load(Ordering::Acquire);
             let order = (first..SHARDS).chain(0..first);
             for at in order.filter(|at| occupied & 1 << at != 0) {
-                let mut shard = self.shards[at].lock();
-                let Some(inode) = shard.pop() else {
+                let shard = &self.shards[at];
+                let mut state = shard.state.lock();
+                let Some(inode) = state.waiting.pop() else {
                     continue;
                 };
-                let deletion = deletions.begin();
-                if shard.is_empty() {
+                let number = state.begun;
+                state.begun += 1;
+                state.running.push(number);
+                if state.waiting.is_empty() {
                     self.occupied.fetch_and(!(1 << at), Ordering::AcqRel);
                 }
-                return Some((inode, deletion));
+                return Some((inode, Deletion { shard, number }));
             }
         }
         None
     }
-}
 
-/// Deletions of unlinked files by any thread.
-pub(crate) struct Deletions {
-    begun: AtomicU64,
-    ended: AtomicU64,
-    /// The number of threads that wait for an end.
-    waiting: Mutex<u32>,
-    /// Whether any thread waits; changed under the lock of `waiting`.
-    is_awaited: AtomicBool,
-    end: Condvar,
-}
-
-impl Default for Deletions {
-    fn default() -> Deletions {
-        Deletions {
-            begun: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            waiting: Rank::Deletions.mutex(0),
-            is_awaited: AtomicBool::new(false),
-            end: Condvar::new(),
-        }
-    }
-}
-
-/// A running deletion; it ends on drop.
-pub(crate) struct Deletion<'a>(&'a Deletions);
-
-impl Deletions {
-    /// Begins a deletion. Called before the inode leaves the queue, so that a thread that finds the
-    /// queue empty waits for it.
-    pub fn begin(&self) -> Deletion<'_> {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        Deletion(self)
-    }
-
-    /// Waits until as many deletions have ended as had begun before the call. Returns whether there
-    /// were any to wait for.
+    /// Waits for the deletions that have begun before the call. Returns whether there were any.
     pub fn wait(&self) -> bool {
-        let begun = self.begun.load(Ordering::SeqCst);
-        if self.ended.load(Ordering::SeqCst) >= begun {
-            return false;
+        let mut any = false;
+        for shard in &self.shards {
+            let mut state = shard.state.lock();
+            let begun = state.begun;
+            while state.running.iter().any(|&number| number < begun) {
+                any = true;
+                shard.end.wait(&mut state);
+            }
         }
-        let mut waiting = self.waiting.lock();
-        *waiting += 1;
-        // A deletion that ends after this store sees it; one that ended before is counted below.
-        self.is_awaited.store(true, Ordering::SeqCst);
-        while self.ended.load(Ordering::SeqCst) < begun {
-            self.end.wait(&mut waiting);
-        }
-        *waiting -= 1;
-        self.is_awaited.store(*waiting > 0, Ordering::SeqCst);
-        true
+        any
     }
+}
+
+/// A running deletion of an unlinked file; it ends on drop.
+pub(crate) struct Deletion<'a> {
+    shard: &'a Shard,
+    number: u64,
 }
 
 impl Drop for Deletion<'_> {
     fn drop(&mut self) {
-        self.0.ended.fetch_add(1, Ordering::SeqCst);
-        if self.0.is_awaited.load(Ordering::SeqCst) {
-            let _waiting = self.0.waiting.lock();
-            self.0.end.notify_all();
-        }
+        let mut state = self.shard.state.lock();
+        state.running.retain(|&number| number != self.number);
+        self.shard.end.notify_all();
     }
 }
 

@@ -36,7 +36,7 @@ mod waiting_sizes;
 
 pub(crate) use changed_inodes::ChangedInodes;
 pub use deletions::DeletedInodes;
-pub(crate) use deletions::{DeletedInodesSlot, Deletions, Unlinked};
+pub(crate) use deletions::{DeletedInodesSlot, Unlinked};
 pub(crate) use freed_runs::FreedRuns;
 pub(crate) use inode::{
     AfterWrite, Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, NodeKey, OrphanPlace,
@@ -108,10 +108,8 @@ pub struct Fs {
     pub(crate) orphans: Mutex<OrphanReport>,
     /// Serialises renames of directories across directories.
     pub(crate) rename_lock: Mutex<()>,
-    /// Unlinked inodes without users, to be deleted.
+    /// Unlinked inodes without users, and their deletions.
     pub(crate) unlinked: Unlinked,
-    /// Deletions that are running.
-    pub(crate) deletions: Deletions,
     pub(crate) deleted_inodes: DeletedInodesSlot,
     /// The next inode's generation.
     pub(crate) generation: AtomicU32,

@@ -112,7 +112,6 @@ impl Fs {
             orphans: Rank::OrphanReport.mutex(OrphanReport::default()),
             rename_lock: Rank::Rename.mutex(()),
             unlinked: Unlinked::default(),
-            deletions: Default::default(),
             deleted_inodes: Default::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),
             recorded: AtomicBool::new(false),

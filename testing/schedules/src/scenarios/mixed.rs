@@ -26,6 +26,12 @@ pub fn all() -> Vec<Scenario> {
             body: shared_sync,
         },
         Scenario {
+            name: "small-files",
+            about: "files of a few sectors that grow, shrink and are synced",
+            mounting: any,
+            body: small_files,
+        },
+        Scenario {
             name: "log-wraps",
             about: "small fsyncs by three threads until the log has wrapped",
             mounting: plain,
@@ -61,35 +67,7 @@ pub fn all() -> Vec<Scenario> {
             mounting: any,
             body: write_errors,
         },
-        Scenario {
-            name: "contents-1k",
-            about: "contents, on a volume with blocks of 1 KiB",
-            mounting: small_blocks,
-            body: contents,
-        },
-        Scenario {
-            name: "log-wraps-1k",
-            about: "log-wraps, on a volume with blocks of 1 KiB",
-            mounting: small_blocks,
-            body: log_wraps,
-        },
-        Scenario {
-            name: "reclaim-1k",
-            about: "reclaim, on a volume with blocks of 1 KiB",
-            mounting: |rng| Mounting {
-                block_size: 1024,
-                ..little_memory(rng)
-            },
-            body: reclaim,
-        },
     ]
-}
-
-fn small_blocks(rng: &mut Rng) -> Mounting {
-    Mounting {
-        block_size: 1024,
-        ..any(rng)
-    }
 }
 
 /// Intervals so short that the flusher and timed commits run.
@@ -116,8 +94,11 @@ fn change(volume: &Volume, file: &File, rng: &mut Rng) {
         4 => volume.write(file, page * PAGE + rng.index(PAGE), 1 + rng.index(10)),
         5 | 6 => volume.append(file, 1 + rng.index(2 * PAGE)),
         7 => volume.truncate(file, rng.index(6 * PAGE)),
-        8 if rng.one_in(2) => volume.punch(file, page * PAGE, PAGE * 2),
+        8 if rng.one_in(2) || !volume.format().has_extents() => {
+            volume.punch(file, page * PAGE, PAGE * 2)
+        }
         8 => volume.zero(file, page * PAGE, PAGE * 2),
+        _ if !volume.format().has_extents() => volume.append(file, 1),
         _ => volume.fallocate(file, page * PAGE, PAGE * 3),
     }
 }
@@ -159,6 +140,45 @@ fn contents(volume: &Volume, rng: &mut Rng) {
         }));
     }
     join(threads);
+}
+
+/// With `inline_data` the first sectors are in the inode, and a growing file moves to a block.
+fn small_files(volume: &Volume, rng: &mut Rng) {
+    let files: Vec<File> = volume.prepare(|| {
+        let files = ["a", "b"].map(|name| volume.create(name, Rule::Sectors));
+        files.iter().for_each(|file| volume.write(file, 0, 1));
+        volume.sync();
+        files.into()
+    });
+    let writers = files.iter().map(|file| {
+        let (file, mut rng) = (file.clone(), rng.fork());
+        start(volume, "writer", move |volume| {
+            for _ in 0..5 {
+                match rng.below(6) {
+                    0 => volume.truncate(&file, rng.index(6)),
+                    1 => volume.punch(&file, rng.index(3), 1),
+                    2 => volume.append(&file, 1),
+                    _ => volume.write(&file, rng.index(4), 1),
+                }
+                if rng.one_in(3) {
+                    volume.fsync(&file, any_sync(&mut rng));
+                }
+            }
+            volume.read_back(&file);
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let (files, mut fork) = (files.clone(), rng.fork());
+    let syncs = start(volume, "syncs", move |volume| {
+        for _ in 0..3 {
+            match fork.below(3) {
+                0 => volume.sync(),
+                1 => volume.fs().drop_caches(),
+                _ => volume.fsync(fork.pick(&files), any_sync(&mut fork)),
+            }
+        }
+    });
+    join(writers.into_iter().chain([syncs]));
 }
 
 /// Each sync must cover what its caller has changed before, whether it leads, shares the sync of

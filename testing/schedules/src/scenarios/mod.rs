@@ -6,6 +6,7 @@ mod mixed;
 mod space;
 mod tree;
 
+use crate::base::Format;
 use crate::volume::{Mounting, Volume};
 use sync::thread::{self, JoinHandle};
 use testkit::seed::Rng;
@@ -13,7 +14,7 @@ use testkit::seed::Rng;
 /// A scenario.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// The name on the command line.
+    /// The name on the command line, if the volume is ext4 with blocks of 4 KiB.
     pub name: &'static str,
     /// The description in one line.
     pub about: &'static str,
@@ -23,16 +24,58 @@ pub struct Scenario {
     pub body: fn(&Volume, &mut Rng),
 }
 
-/// All scenarios.
-pub fn all() -> Vec<Scenario> {
+/// A scenario on a volume.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The format of the volume.
+    pub format: Format,
+}
+
+impl Case {
+    /// The name on the command line.
+    pub fn name(&self) -> String {
+        match self.format {
+            Format::Ext4 => self.scenario.name.into(),
+            format => format!("{}-{}", self.scenario.name, format.name()),
+        }
+    }
+}
+
+/// The formats besides ext4 with blocks of 4 KiB on which scenarios run.
+const ELSEWHERE: [(&str, &[Format]); 9] = {
+    use Format::*;
     [
+        ("contents", &[SmallBlocks, Ext2, Ext3, Bigalloc]),
+        ("small-files", &[InlineData]),
+        ("log-wraps", &[SmallBlocks]),
+        ("names", &[Ext2, Ext3, OrphanList]),
+        ("reclaim", &[SmallBlocks, Ext3, Bigalloc]),
+        ("unmount-writes", &[Ext2]),
+        ("write-errors", &[Ext3, Bigalloc]),
+        ("tree", &[Ext2, Ext3, OrphanList, InlineData, EaInode]),
+        ("full", &[Ext2, Ext3, OrphanList, Bigalloc]),
+    ]
+};
+
+/// All scenarios, each with its formats.
+pub fn all() -> Vec<Case> {
+    let scenarios = [
         defects::all(),
         mixed::all(),
         lookups::all(),
         tree::all(),
         space::all(),
-    ]
-    .concat()
+    ];
+    let mut cases = Vec::new();
+    for scenario in scenarios.concat() {
+        let elsewhere = ELSEWHERE.iter().filter(|(name, _)| *name == scenario.name);
+        let elsewhere = elsewhere.flat_map(|(_, formats)| *formats);
+        let formats = std::iter::once(&Format::Ext4).chain(elsewhere);
+        cases.extend(formats.map(|&format| Case { scenario, format }));
+    }
+    cases
 }
 
 fn plain(_: &mut Rng) -> Mounting {

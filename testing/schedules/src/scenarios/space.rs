@@ -16,12 +16,20 @@ const PAGES: u64 = 24;
 const FREE: u64 = 32;
 
 pub fn all() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "full",
-        about: "writers, punches, truncates and unlinks on a volume with 32 free blocks",
-        mounting,
-        body,
-    }]
+    vec![
+        Scenario {
+            name: "full",
+            about: "writers, punches, truncates and unlinks on a volume with 32 free blocks",
+            mounting,
+            body,
+        },
+        Scenario {
+            name: "full-removed",
+            about: "a write needs the space of a file that was removed, beside other removals",
+            mounting,
+            body: full_removed,
+        },
+    ]
 }
 
 fn mounting(rng: &mut Rng) -> Mounting {
@@ -36,7 +44,11 @@ fn mounting(rng: &mut Rng) -> Mounting {
 fn body(volume: &Volume, rng: &mut Rng) {
     let before = volume.prepare(|| {
         let fs = volume.fs();
-        fill(fs).expect("space");
+        match volume.format().has_extents() {
+            true => fill(fs),
+            false => fill_by_writes(fs),
+        }
+        .expect("space");
         volume.sync();
         fs.statfs().free
     });
@@ -63,6 +75,36 @@ fn body(volume: &Volume, rng: &mut Rng) {
     volume.violation(format!("{after} free blocks, {before} before"));
 }
 
+/// The space of a file whose removal has returned is free for a write, whoever deletes the file.
+fn full_removed(volume: &Volume, _: &mut Rng) {
+    // More than half of the space.
+    let large = vec![1; 3 * (FREE * PAGE) as usize];
+    volume.prepare(|| {
+        let fs = volume.fs();
+        put(fs, "large", &large).expect("space");
+        fill(fs).expect("space");
+        volume.sync();
+    });
+    let others = ["small1", "small2"].map(|name| {
+        start(volume, "removes", move |volume| {
+            for _ in 0..6 {
+                let fs = volume.fs();
+                if let Err(error) = put(fs, name, &[2]).and_then(|_| remove(fs, name)) {
+                    volume.violation(format!("a small file: {error}"));
+                }
+                fs.delete_unlinked();
+            }
+        })
+    });
+    for _ in 0..3 {
+        let fs = volume.fs();
+        if let Err(error) = remove(fs, "large").and_then(|()| put(fs, "large", &large)) {
+            volume.violation(format!("after a removal: {error}"));
+        }
+    }
+    join(others);
+}
+
 /// Fills the volume up to [`FREE`] blocks.
 fn fill(fs: &Fs) -> Result<()> {
     let file = put(fs, "fill", &[])?;
@@ -76,6 +118,19 @@ fn fill(fs: &Fs) -> Result<()> {
         }
     }
     fs.truncate(&file, (end - FREE) * PAGE)
+}
+
+/// The same where fallocate is not supported.
+fn fill_by_writes(fs: &Fs) -> Result<()> {
+    let file = put(fs, "fill", &[])?;
+    let (mut end, data) = (0, vec![0; 64 << 10]);
+    loop {
+        match fs.write(&file, end, &data) {
+            Ok(written) => end += written as u64,
+            Err(Error::NoSpace) => return fs.truncate(&file, end / PAGE * PAGE - FREE * PAGE),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Changes a file of its own, and deletes it. Errors for lack of space are expected from calls that
@@ -119,7 +174,7 @@ fn change(fs: &Fs, file: &InodeRef, contents: &mut Vec<u8>, byte: u8, rng: &mut 
         5 => {
             let mode = FallocateMode::Allocate { keep_size: true };
             match fs.fallocate(file, mode, at, len) {
-                Err(Error::NoSpace) => {}
+                Err(Error::NoSpace | Error::NotSupported) => {}
                 other => other?,
             }
         }
