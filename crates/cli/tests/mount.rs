@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have};
 
 /// Whether tests can mount here; prints `SKIPPED: …` if not.
@@ -222,4 +223,79 @@ fn unmount_names_the_process_that_still_has_the_mount() {
     other.wait().unwrap();
     assert!(unmount.wait().unwrap().success());
     s.check(image);
+}
+
+/// Mounts `disk.img` in the foreground, makes a file durable, and kills the server.
+fn crash(s: &Scratch) {
+    let mut server = s.command(&["mount", "-f", "disk.img", "mnt"]);
+    let mut server = server.stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(server.stderr.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("is mounted"), "{line}");
+    let file = std::fs::File::create(s.path("mnt/in the log")).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    s.other("umount", &["mnt"]);
+}
+
+#[test]
+fn a_volume_is_read_without_its_journal() {
+    let test = "a mount without recovery";
+    if !have(test, &[Need::Loop, Need::Fuse]) {
+        return;
+    }
+    let s = Scratch::new();
+    s.volume();
+    let dir = s.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    crash(&s);
+    let before = std::fs::read(s.path("disk.img")).unwrap();
+    let names = |options: &str| {
+        s.run(&["mount", "-o", options, "disk.img", "mnt"]);
+        let listing = common::listing(&dir);
+        s.run(&["unmount", "mnt"]);
+        listing
+    };
+    for options in ["ro,norecovery", "noload,ro"] {
+        let kernels = KernelMount::with(&s.path("disk.img"), options);
+        assert_eq!(names(options), common::listing(kernels.path()));
+    }
+    assert_eq!(names("ro").len(), names("ro,noload").len() + 1);
+    assert!(std::fs::read(s.path("disk.img")).unwrap() == before);
+    let said = s.fail(1, &["mount", "-o", "norecovery", "disk.img", "mnt"]);
+    assert!(said.contains("read-only"), "{said}");
+}
+
+#[test]
+fn links_with_other_names_mount_for_mount_8() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = s.path(s.volume());
+    let dir = s.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    let run = |name: &str, options: &str| {
+        let link = s.path(name);
+        let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sluice"), &link);
+        let mut command = Command::new(&link);
+        command.args([&image, &dir]).args(["-n", "-o", options]);
+        let output = command.args(["-t", "fuse.sluicefs"]).output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+    };
+    let options = "rw,noatime,nosymfollow,silent,errors=remount-ro,nofail,x-systemd.automount";
+    run("mount.fuse.sluicefs", options);
+    assert!(is_mounted(&dir));
+    std::fs::write(dir.join("file"), "contents").unwrap();
+    std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
+    let error = std::fs::read(dir.join("link")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
+    run("sluicefs", "remount,ro");
+    let error = std::fs::write(dir.join("file"), "more").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EROFS));
+    s.run(&["unmount", "mnt"]);
+    s.check("disk.img");
 }
