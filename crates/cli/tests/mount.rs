@@ -6,7 +6,7 @@ use common::Scratch;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have};
@@ -225,14 +225,20 @@ fn unmount_names_the_process_that_still_has_the_mount() {
     s.check(image);
 }
 
-/// Mounts `disk.img` in the foreground, makes a file durable, and kills the server.
-fn crash(s: &Scratch) {
-    let mut server = s.command(&["mount", "-f", "disk.img", "mnt"]);
+/// Mounts `image` in the foreground on the directory `dir`.
+fn serve(s: &Scratch, image: &str, dir: &str) -> Child {
+    let mut server = s.command(&["mount", "-f", image, dir]);
     let mut server = server.stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut said = BufReader::new(server.stderr.take().unwrap());
     said.read_line(&mut line).unwrap();
     assert!(line.contains("is mounted"), "{line}");
+    server
+}
+
+/// Mounts `disk.img`, makes a file durable, and kills the server.
+fn crash(s: &Scratch) {
+    let mut server = serve(s, "disk.img", "mnt");
     let file = std::fs::File::create(s.path("mnt/in the log")).unwrap();
     file.sync_all().unwrap();
     drop(file);
@@ -298,4 +304,28 @@ fn links_with_other_names_mount_for_mount_8() {
     assert_eq!(error.raw_os_error(), Some(libc::EROFS));
     s.run(&["unmount", "mnt"]);
     s.check("disk.img");
+}
+
+#[test]
+fn unmount_fails_if_the_device_is_gone() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    s.volume();
+    for dir in ["below", "mnt"] {
+        std::fs::create_dir(s.path(dir)).unwrap();
+    }
+    let mut below = serve(&s, "disk.img", "below");
+    s.run(&["mkfs", "below/upper.img", "--size", "64MiB"]);
+    s.run(&["mount", "below/upper.img", "mnt"]);
+    std::fs::write(s.path("mnt/file"), "contents").unwrap();
+    below.kill().unwrap();
+    below.wait().unwrap();
+    let said = s.fail(1, &["unmount", "mnt"]);
+    assert!(
+        said.contains("perhaps not everything was written back"),
+        "{said}"
+    );
+    s.other("umount", &["below"]);
 }
