@@ -7,6 +7,7 @@
 //! | `walk` | the files below a directory, with their attributes |
 //! | `target` | `DEVICE:/path`, and opening a device |
 //! | `human` | readable sizes, times and modes |
+//! | `mount_program` | `sluice` under the names by which mount(8) starts it |
 //! | `mount_stats` | statistics of a mounted volume, from its server |
 //! | `metrics` | statistics for Prometheus, over HTTP |
 //! | `terminal` | a view on a terminal, keys and signals |
@@ -17,6 +18,7 @@ mod commands;
 mod human;
 mod metrics;
 mod moment;
+mod mount_program;
 mod mount_scan;
 mod mount_stats;
 mod output;
@@ -27,6 +29,7 @@ mod transfer;
 mod walk;
 
 use clap::{CommandFactory, Parser};
+use mount_program::Call;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -62,7 +65,13 @@ Examples:
 `sluice help COMMAND` describes a command.";
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let args = match mount_program::call(std::env::args_os()) {
+        Ok(Call::Sluice(args)) => args,
+        Ok(Call::Nothing) => return ExitCode::SUCCESS,
+        Ok(Call::Remount(args)) => return failed(&mount_program::remount(args)),
+        Err(e) => return failed(&e),
+    };
+    let cli = Cli::parse_from(args);
     log_to_stderr(cli.verbose);
     if let Some(journal) = cli.journal {
         target::set_journal(journal);
@@ -70,11 +79,13 @@ fn main() -> ExitCode {
     match cli.command.run(Cli::command) {
         Ok(code) => code,
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("sluice: {e:#}");
-            ExitCode::FAILURE
-        }
+        Err(e) => failed(&e),
     }
+}
+
+fn failed(e: &anyhow::Error) -> ExitCode {
+    eprintln!("sluice: {e:#}");
+    ExitCode::FAILURE
 }
 
 fn log_to_stderr(verbose: u8) {
@@ -86,6 +97,7 @@ fn log_to_stderr(verbose: u8) {
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
+        .with_ansi(false)
         .with_target(false)
         .without_time();
     tracing_subscriber::registry()

@@ -6,8 +6,9 @@ use common::Scratch;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have};
 
 /// Whether tests can mount here; prints `SKIPPED: …` if not.
@@ -222,4 +223,109 @@ fn unmount_names_the_process_that_still_has_the_mount() {
     other.wait().unwrap();
     assert!(unmount.wait().unwrap().success());
     s.check(image);
+}
+
+/// Mounts `image` in the foreground on the directory `dir`.
+fn serve(s: &Scratch, image: &str, dir: &str) -> Child {
+    let mut server = s.command(&["mount", "-f", image, dir]);
+    let mut server = server.stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(server.stderr.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("is mounted"), "{line}");
+    server
+}
+
+/// Mounts `disk.img`, makes a file durable, and kills the server.
+fn crash(s: &Scratch) {
+    let mut server = serve(s, "disk.img", "mnt");
+    let file = std::fs::File::create(s.path("mnt/in the log")).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    s.other("umount", &["mnt"]);
+}
+
+#[test]
+fn a_volume_is_read_without_its_journal() {
+    let test = "a mount without recovery";
+    if !have(test, &[Need::Loop, Need::Fuse]) {
+        return;
+    }
+    let s = Scratch::new();
+    s.volume();
+    let dir = s.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    crash(&s);
+    let before = std::fs::read(s.path("disk.img")).unwrap();
+    let names = |options: &str| {
+        s.run(&["mount", "-o", options, "disk.img", "mnt"]);
+        let listing = common::listing(&dir);
+        s.run(&["unmount", "mnt"]);
+        listing
+    };
+    for options in ["ro,norecovery", "noload,ro"] {
+        let kernels = KernelMount::with(&s.path("disk.img"), options);
+        assert_eq!(names(options), common::listing(kernels.path()));
+    }
+    assert_eq!(names("ro").len(), names("ro,noload").len() + 1);
+    assert!(std::fs::read(s.path("disk.img")).unwrap() == before);
+    let said = s.fail(1, &["mount", "-o", "norecovery", "disk.img", "mnt"]);
+    assert!(said.contains("read-only"), "{said}");
+}
+
+#[test]
+fn links_with_other_names_mount_for_mount_8() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = s.path(s.volume());
+    let dir = s.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    let run = |name: &str, options: &str| {
+        let link = s.path(name);
+        let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sluice"), &link);
+        let mut command = Command::new(&link);
+        command.args([&image, &dir]).args(["-n", "-o", options]);
+        let output = command.args(["-t", "fuse.sluicefs"]).output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+    };
+    let options = "rw,noatime,nosymfollow,silent,errors=remount-ro,nofail,x-systemd.automount";
+    run("mount.fuse.sluicefs", options);
+    assert!(is_mounted(&dir));
+    std::fs::write(dir.join("file"), "contents").unwrap();
+    std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
+    let error = std::fs::read(dir.join("link")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
+    run("sluicefs", "remount,ro");
+    let error = std::fs::write(dir.join("file"), "more").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EROFS));
+    s.run(&["unmount", "mnt"]);
+    s.check("disk.img");
+}
+
+#[test]
+fn unmount_fails_if_the_device_is_gone() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    s.volume();
+    for dir in ["below", "mnt"] {
+        std::fs::create_dir(s.path(dir)).unwrap();
+    }
+    let mut below = serve(&s, "disk.img", "below");
+    s.run(&["mkfs", "below/upper.img", "--size", "64MiB"]);
+    s.run(&["mount", "below/upper.img", "mnt"]);
+    std::fs::write(s.path("mnt/file"), "contents").unwrap();
+    below.kill().unwrap();
+    below.wait().unwrap();
+    let said = s.fail(1, &["unmount", "mnt"]);
+    assert!(
+        said.contains("perhaps not everything was written back"),
+        "{said}"
+    );
+    s.other("umount", &["below"]);
 }

@@ -13,12 +13,14 @@ use writeback::{Flushers, Tunables};
 /// | option | meaning |
 /// |---|---|
 /// | `ro`, `rw` | mount read-only or read-write (`rw`) |
+/// | `norecovery`, `noload` | do not replay the journal; needs `ro` (it is replayed, with `ro` in memory) |
 /// | `allow_other`, `no_allow_other` | give access to all users, or only to the mounting user (`allow_other` for root) |
 /// | `default_permissions`, `no_default_permissions` | the kernel checks modes and ACLs, or there is no check (`default_permissions`) |
 /// | `suid`, `nosuid`; `dev`, `nodev`; `exec`, `noexec` | see mount(8) (`nosuid,nodev,exec`) |
+/// | `symfollow`, `nosymfollow` | symbolic links are followed, or not (`symfollow`); only root can set `nosymfollow` |
 /// | `journal_async_commit`, `nojournal_async_commit` | write the commit block together with the log blocks, or after them (adaptive: together while small fsyncs follow one another) |
 /// | `journal=PATH`, `journal_path=PATH` | the device or image with the journal of a volume whose journal is on a device of its own (searched for by number and UUID if the volume is on a block device) |
-/// | `noatime`, `relatime` | never update access times, or update them if they are older than the last change or than a day (`noatime`) |
+/// | `noatime`; `atime`, `relatime` | never update access times, or update them if they are older than the last change or than a day (`noatime`) |
 /// | `diratime`, `nodiratime` | with `relatime`: access times of directories are updated, or never (`diratime`) |
 /// | `errors=continue`, `errors=remount-ro` | after damage is found: continue, or make the volume read-only; the error is recorded in the super block in both cases (from the super block, see `tune2fs -e`) |
 /// | `discard`, `nodiscard` | freed blocks are discarded once their transaction has committed, so that an image file gets small again; or only by FITRIM and `sluice trim` (`nodiscard`) |
@@ -40,11 +42,14 @@ use writeback::{Flushers, Tunables};
 /// | `check_open`, `no_check_open` | open(2) of immutable and append-only files fails, or only changes fail; `no_check_open` saves a request for every open and one for every close (`check_open`) |
 /// | `killpriv`, `no_killpriv` | a write clears set-user-ID in the server, or in the kernel, which then reads `security.capability` before every write, and not only before the first (`killpriv`) |
 /// | `acl`, `user_xattr`, `delalloc`, `auto_da_alloc`, `barrier`, `barrier=1`, `data=ordered` | what a mount does in any case; no effect |
-/// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect |
+/// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `noowner`, `nogroup`, `x-…`, `comment=…` | for mount(8) and systemd; no effect |
+/// | `silent`, `loud`, `mand`, `nomand`, `norelatime`, `iversion`, `noiversion` | accepted as by Linux, which does nothing for them on ext4; no effect |
 #[derive(Clone, Debug, PartialEq)]
 pub struct MountOptions {
     /// Mount read-only.
     pub read_only: bool,
+    /// Do not replay the journal.
+    pub no_recovery: bool,
     /// Give access to other users; `None` means yes for root, no for others.
     pub allow_other: Option<bool>,
     /// Let the kernel check permissions.
@@ -55,6 +60,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Let programs be run.
     pub exec: bool,
+    /// Follow symbolic links.
+    pub symfollow: bool,
     /// When the commit block is written together with the log blocks.
     pub journal_async_commit: AsyncCommit,
     /// The device with the journal of a volume whose journal is on a device of its own. The program
@@ -104,11 +111,13 @@ impl Default for MountOptions {
     fn default() -> MountOptions {
         MountOptions {
             read_only: false,
+            no_recovery: false,
             allow_other: None,
             default_permissions: true,
             suid: false,
             dev: false,
             exec: true,
+            symfollow: true,
             journal_async_commit: AsyncCommit::default(),
             journal: None,
             atime: false,
@@ -166,6 +175,7 @@ impl MountOptions {
         match name {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
+            "norecovery" | "noload" => self.no_recovery = true,
             "allow_other" => self.allow_other = Some(true),
             "no_allow_other" => self.allow_other = Some(false),
             "default_permissions" => self.default_permissions = true,
@@ -176,9 +186,11 @@ impl MountOptions {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
+            "symfollow" => self.symfollow = true,
+            "nosymfollow" => self.symfollow = false,
             "journal_async_commit" => self.journal_async_commit = AsyncCommit::Always,
             "nojournal_async_commit" => self.journal_async_commit = AsyncCommit::Never,
-            "relatime" => self.atime = true,
+            "relatime" | "atime" => self.atime = true,
             "noatime" => self.atime = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
@@ -186,7 +198,8 @@ impl MountOptions {
             "no_check_open" => self.check_open = false,
             "diratime" => self.diratime = true,
             "nodiratime" => self.diratime = false,
-            "nolazytime" | "nostrictatime" => {}
+            "nolazytime" | "nostrictatime" | "norelatime" => {}
+            "silent" | "loud" | "mand" | "nomand" | "iversion" | "noiversion" => {}
             // A mount does these in any case.
             "acl" | "user_xattr" | "delalloc" | "auto_da_alloc" | "barrier" => {}
             "lazytime" => bail!(
@@ -202,7 +215,7 @@ impl MountOptions {
             "async" => self.sync = false,
             "dirsync" => self.dirsync = true,
             "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "users" | "nouser"
-            | "owner" | "group" => {}
+            | "owner" | "group" | "noowner" | "nogroup" => {}
             "errors" => bail!("{}", needs_value(name, "remount-ro")),
             "journal" | "journal_path" => bail!("{}", needs_value(name, "/dev/sdb1")),
             "loop" => {}
@@ -274,6 +287,7 @@ impl MountOptions {
     pub fn volume(&self) -> ext4::MountOptions {
         let mut volume = ext4::MountOptions {
             read_only: self.read_only,
+            no_recovery: self.no_recovery,
             async_commit: self.journal_async_commit,
             atime: self.atime,
             discard: self.discard,
@@ -365,7 +379,8 @@ mod tests {
 
     #[test]
     fn options_of_ext4_that_always_hold_change_nothing() {
-        let o = "acl,user_xattr,delalloc,auto_da_alloc,barrier,barrier=1,data=ordered";
+        let o = "acl,user_xattr,delalloc,auto_da_alloc,barrier,barrier=1,data=ordered,silent,loud,\
+                 mand,nomand,norelatime,iversion,noiversion,noowner,nogroup";
         assert_eq!(MountOptions::parse(o).unwrap(), MountOptions::default());
     }
 

@@ -117,6 +117,7 @@ fn spec(source: &OsStr, options: &MountOptions) -> MountSpec {
         dev: options.dev,
         exec: options.exec,
         noatime: !options.atime,
+        nosymfollow: !options.symfollow,
         sync: options.sync,
         dirsync: options.dirsync,
     }

@@ -309,3 +309,23 @@ set_flags("a", 0x80000)
     assert_eq!(said, expected);
     mounted.unmount();
 }
+
+/// The kernel converts only files with one short extent to a block map. It sets the other flags in
+/// any case.
+#[test]
+fn flags_without_the_one_for_extents_are_set_and_an_error() {
+    if !can_mount() || !has("python3") {
+        return;
+    }
+    let said = same(
+        "",
+        r#"
+fd = os.open("f", os.O_CREAT | os.O_RDWR)
+for nth in range(6): os.pwrite(fd, b"x" * 5000, nth * 1000000)
+os.fsync(fd)
+for value in 0x80010, 0, 0xc0, 0x800c0, 0x80000:
+    print(hex(value), set_flags("f", value), hex(flags("f")))
+"#,
+    );
+    assert!(said.contains("0x0 ENOTSUP 0x80000"), "{said}");
+}

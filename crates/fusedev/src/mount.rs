@@ -90,7 +90,8 @@ impl Claim {
     }
 
     /// Mounts on the directory `dir` and returns the connection to the kernel. Only the options of
-    /// the mount itself are taken from `spec`: `ro`, `suid`, `dev`, `exec`, `noatime`.
+    /// the mount itself are taken from `spec`: `ro`, `suid`, `dev`, `exec`, `noatime`,
+    /// `nosymfollow`.
     ///
     /// # Errors
     /// The system does not let this user mount there.

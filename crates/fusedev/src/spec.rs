@@ -27,6 +27,8 @@ pub struct MountSpec {
     pub exec: bool,
     /// Access times are not updated.
     pub noatime: bool,
+    /// Symbolic links are not followed. fusermount3 does not know this option.
+    pub nosymfollow: bool,
     /// Makes every write synchronous.
     pub sync: bool,
     /// Makes every change of a directory synchronous.
@@ -70,6 +72,7 @@ impl MountSpec {
             (!self.suid, MountFlags::NOSUID),
             (!self.dev, MountFlags::NODEV),
             (!self.exec, MountFlags::NOEXEC),
+            (self.nosymfollow, MountFlags::NOSYMFOLLOW),
             (self.noatime, MountFlags::NOATIME),
             (self.sync, MountFlags::SYNCHRONOUS),
             (self.dirsync, MountFlags::DIRSYNC),
@@ -86,6 +89,7 @@ impl MountSpec {
             (!self.suid, MountAttrFlags::MOUNT_ATTR_NOSUID),
             (!self.dev, MountAttrFlags::MOUNT_ATTR_NODEV),
             (!self.exec, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+            (self.nosymfollow, MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW),
             (self.noatime, MountAttrFlags::MOUNT_ATTR_NOATIME),
         ]
         .into_iter()
@@ -113,6 +117,7 @@ impl MountSpec {
         add(word(self.dev, "dev", "nodev"));
         add(word(self.exec, "exec", "noexec"));
         let others = [
+            ("nosymfollow", self.nosymfollow),
             ("noatime", self.noatime),
             ("sync", self.sync),
             ("dirsync", self.dirsync),
@@ -152,7 +157,7 @@ impl MountSpec {
         Ok(spec)
     }
 
-    fn switches(&mut self) -> [&mut bool; 9] {
+    fn switches(&mut self) -> [&mut bool; 10] {
         [
             &mut self.read_only,
             &mut self.allow_other,
@@ -160,6 +165,7 @@ impl MountSpec {
             &mut self.suid,
             &mut self.dev,
             &mut self.exec,
+            &mut self.nosymfollow,
             &mut self.noatime,
             &mut self.sync,
             &mut self.dirsync,

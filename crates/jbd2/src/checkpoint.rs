@@ -132,6 +132,17 @@ impl Journal {
         self.checkpoint(&mut self.checkpointing.lock())
     }
 
+    /// Writes home all blocks but `last`, and leaves the log as it is.
+    pub(crate) fn write_home_all_but(&self, last: FsBlock) -> Result<(), JournalError> {
+        let _urgent = self.urge_checkpoint();
+        let mut steps = self.checkpointing.lock();
+        let Some(mut part) = self.set.lock().oldest(u32::MAX) else {
+            return Ok(());
+        };
+        part.blocks.retain(|block| *block != last);
+        self.write_part(&mut steps, &part)
+    }
+
     /// Writes home the blocks of a transaction that has no log, one step after the other.
     pub(crate) fn checkpoint_in_steps(
         &self,
@@ -181,7 +192,8 @@ impl Journal {
         }
     }
 
-    fn checkpoint_up_to(&self, steps: &mut FlushSteps, part: &Part) -> Result<(), JournalError> {
+    /// Writes home the blocks of a part, and flushes.
+    fn write_part(&self, steps: &mut FlushSteps, part: &Part) -> Result<(), JournalError> {
         self.check()?;
         // Its blocks stay in flight: a write may be in progress.
         let _stop = StopOnPanic::new(self, "a checkpoint");
@@ -208,6 +220,11 @@ impl Journal {
         self.counters
             .checkpointed_blocks
             .fetch_add(written, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn checkpoint_up_to(&self, steps: &mut FlushSteps, part: &Part) -> Result<(), JournalError> {
+        self.write_part(steps, part)?;
         if self.has_log() {
             let mut tail = self.tail.lock();
             let start = self.set.lock().start_after(part.up_to);

@@ -6,6 +6,7 @@
 use crate::grow;
 use std::collections::BTreeSet;
 use testkit::disk::Disk;
+use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have};
 use testkit::oracle::{Mke2fs, assert_clean, recover_by_e2fsck};
 use testkit::scratch::Scratch;
@@ -105,4 +106,35 @@ fn a_crash_on_a_volume_with_clusters_leaves_the_size_of_a_step() {
             crash(args, &split, &sizes, images);
         }
     }
+}
+
+/// The kernel computes the number of groups before it replays the log.
+#[test]
+fn the_kernel_reads_the_files_of_new_groups_after_a_crash() {
+    if !have(
+        "growth, crash and mount by the kernel",
+        &[Need::Loop, Need::Tool("mke2fs")],
+    ) {
+        return;
+    }
+    let disk = Disk::by_mke2fs(&Mke2fs::new(32 << 20).args(&["-g", "1024"]));
+    disk.edit(|bytes| bytes.resize(96 << 20, 0));
+    let fs = volume::mount_on(&disk);
+    let contents = |nth: u8| vec![nth + 1; 1 << 20];
+    grow(&fs, None).unwrap();
+    for nth in 0..40 {
+        put(&fs, &nth.to_string(), &contents(nth)).unwrap();
+    }
+    fs.sync().unwrap();
+    fs.crash();
+    let scratch = Scratch::new();
+    let image = scratch.join("image");
+    disk.save(&image);
+    let kernel = KernelMount::new(&image);
+    for nth in 0..40 {
+        let found = std::fs::read(kernel.join(nth.to_string()));
+        assert!(found.unwrap() == contents(nth), "file {nth}");
+    }
+    kernel.unmount();
+    assert_clean(&image, "after a mount by the kernel");
 }

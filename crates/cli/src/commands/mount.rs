@@ -15,6 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -38,16 +39,18 @@ Examples:
   sluice mount -o ro cloud.qcow2#1 /mnt              a qcow2 image, for reading
   sluice mount -o offset=1MiB disk.img /mnt
   sluice mount -o journal=journal.img disk.img /mnt  a journal on a device of its own
+  mount -t fuse.sluicefs disk.img /mnt               also in fstab, if `sluicefs` is a link to sluice
   sluice mount --metrics 127.0.0.1:9100 disk.img /mnt
 
 Options for -o, with their names in fstab:
-  ro rw suid nosuid dev nodev exec noexec noatime relatime
+  ro rw suid nosuid dev nodev exec noexec symfollow nosymfollow noatime relatime
   diratime nodiratime (nodiratime: relatime for files only) sync async dirsync
   journal_async_commit nojournal_async_commit (default: on while small fsyncs follow one another)
   allow_other no_allow_other default_permissions no_default_permissions
   discard nodiscard (discard: give freed blocks back to the device or image file; see `sluice trim`)
   check_open no_check_open (no_check_open: open(2) of immutable files succeeds, writes fail)
   errors=continue|remount-ro (default: from the super block, see `tune2fs -e`)
+  norecovery (or noload; with ro: the journal is not replayed)
   journal=PATH (device or image with the journal, if that is not on the volume; found by itself on
       block devices)
   acl user_xattr delalloc auto_da_alloc barrier=1 data=ordered (always so)
@@ -168,14 +171,18 @@ impl Args {
             .canonicalize()
             .with_context(|| format!("{}: mount point", self.dir.display()))?;
         let mut command = Command::new(me);
-        command.arg("mount-helper").arg("--").arg(dir);
+        command
+            .arg0("sluice")
+            .arg("mount-helper")
+            .arg("--")
+            .arg(dir);
         Ok(command)
     }
 
     fn start_daemon(&self, options: &str) -> Result<ExitCode> {
         let me = std::env::current_exe().context("finding the path of this program")?;
         let mut command = Command::new(me);
-        command.arg("mount").arg("--daemon");
+        command.arg0("sluice").arg("mount").arg("--daemon");
         if !options.is_empty() {
             command.arg("-o").arg(options);
         }

@@ -15,7 +15,7 @@ use mount_table::find_mount;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -178,13 +178,17 @@ fn check_clean(volume: &Place) -> Result<()> {
     let mut byte = [0];
     let at = volume.offset + INCOMPAT;
     let read = File::open(&volume.path).and_then(|f| f.read_exact_at(&mut byte, at));
-    // A device that cannot be read is not checked: no permission, or a device in memory.
-    if read.is_ok() && byte[0] & RECOVER != 0 {
-        bail!(
-            "{}: unmounted, but not everything was written back (an I/O error, or its server was killed); the next mount \
-             replays the journal",
-            volume.path.display()
-        );
+    let name = volume.path.display();
+    match read {
+        Ok(()) if byte[0] & RECOVER != 0 => bail!(
+            "{name}: unmounted, but not everything was written back (an I/O error, or its server was killed); the next \
+             mount replays the journal"
+        ),
+        Ok(()) => Ok(()),
+        // A device in memory, or one that this user may not read, is not checked.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(()),
+        Err(e) => bail!(
+            "{name}: unmounted, but perhaps not everything was written back: the device cannot be read: {e}"
+        ),
     }
-    Ok(())
 }

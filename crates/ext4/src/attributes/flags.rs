@@ -27,7 +27,8 @@ fn settable(kind: FileType) -> InodeFlags {
 impl Fs {
     /// The flags of `inode` after `wanted` are set, by ext4's rules: flags that cannot be set on
     /// this type of file, or are not supported, are refused; flags that only operations change
-    /// stay.
+    /// stay. EXTENTS stays, too: [`Fs::set_attr`] sets the other flags and then fails, as ext4 does
+    /// for a file that it cannot convert to or from a block map.
     pub(super) fn checked_flags(
         &self,
         inode: &Inode,
@@ -43,7 +44,8 @@ impl Fs {
         let wanted = wanted & InodeFlags::USER_MODIFIABLE;
         // Callers repeat EXTENTS, which symbolic links and devices may lack.
         if !(wanted - settable(kind) - FIXED).is_empty()
-            || !((wanted ^ old) & FIXED & InodeFlags::USER_MODIFIABLE).is_empty()
+            || !((wanted ^ old) & (FIXED - InodeFlags::EXTENTS) & InodeFlags::USER_MODIFIABLE)
+                .is_empty()
         {
             return Err(Error::NotSupported);
         }
@@ -57,7 +59,8 @@ impl Fs {
         if (wanted - old).contains(InodeFlags::JOURNAL_DATA) {
             return Err(Error::NotPermitted);
         }
-        Ok((old - InodeFlags::USER_MODIFIABLE) | wanted)
+        let kept = InodeFlags::USER_MODIFIABLE - InodeFlags::EXTENTS;
+        Ok((old - kept) | (wanted & kept))
     }
 
     /// Checks that an inode can have this project ID.

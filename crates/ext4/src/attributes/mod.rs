@@ -53,6 +53,11 @@ impl Fs {
                 Ok(())
             })?;
         }
+        if let Some(wanted) = rest.flags.map(InodeFlags::from_bits_retain)
+            && (wanted ^ inode.flags()).contains(InodeFlags::EXTENTS)
+        {
+            return Err(Error::NotSupported);
+        }
         Ok(inode.attr())
     }
 

@@ -14,6 +14,9 @@ use writeback::{Flushers, Tunables};
 pub struct MountOptions {
     /// Refuse every change.
     pub read_only: bool,
+    /// Do not replay the journal, so that the volume is what the device has without it. Needs
+    /// `read_only`.
+    pub no_recovery: bool,
     /// Memory for pages, inodes and metadata, in bytes. Ignored where `budget` is given.
     pub memory: u64,
     /// A budget to share with other volumes.
@@ -43,6 +46,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             read_only: false,
+            no_recovery: false,
             memory: 1 << 30,
             budget: None,
             tunables: Tunables::default(),

@@ -26,8 +26,7 @@ pub(super) struct Opened {
 /// Refuses a journal device that the volume has no use for, and a volume whose journal is needed
 /// and was not given.
 pub(super) fn check_device(sb: &Superblock, access: Access, mount: &MountOptions) -> Result<()> {
-    let needs_journal =
-        access == Access::ReadWrite || sb.incompat().contains(IncompatFeatures::RECOVER);
+    let needs_journal = access == Access::ReadWrite || is_replayed(sb, mount);
     match (sb.external_journal(), &mount.journal) {
         (None, Some(_)) => Err(Error::Invalid(
             "a journal device was given, and the volume has no journal on a device of its own",
@@ -35,6 +34,11 @@ pub(super) fn check_device(sb: &Superblock, access: Access, mount: &MountOptions
         (Some(wanted), None) if needs_journal => Err(Error::NoJournalDevice(wanted)),
         _ => Ok(()),
     }
+}
+
+/// Whether the mount replays the journal.
+fn is_replayed(sb: &Superblock, mount: &MountOptions) -> bool {
+    sb.incompat().contains(IncompatFeatures::RECOVER) && !mount.no_recovery
 }
 
 /// Returns the place of the journal; `None` if there is none, or none is needed.
@@ -74,7 +78,7 @@ pub(super) fn open(
         async_commit: mount.async_commit,
         uuid: sb.uuid,
     };
-    let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);
+    let needs_recovery = is_replayed(sb, mount);
     let place = find(queue, geo, sb, mount)?;
     let mut recovery = RecoveryReport::default();
     let mut queue = queue.clone();

@@ -225,6 +225,11 @@ fn effective_access(
     if options.read_only {
         return Ok((true, None));
     }
+    if options.no_recovery {
+        return Err(Error::Invalid(
+            "a volume without recovery of its journal can only be mounted read-only",
+        ));
+    }
     let reason = if queue.read_only() {
         Some("the device is opened for reading only".to_owned())
     } else if let Err(e) = sb.check_features(Access::ReadWrite) {

@@ -127,10 +127,10 @@ impl Server {
             projid,
             ..SetAttr::default()
         };
-        self.fs.set_attr(inode, &set)?;
-        // The change time is new, which the kernel does not know.
+        let outcome = self.fs.set_attr(inode, &set);
+        // The change time is new, which the kernel does not know. A failed call may set some flags.
         self.forget_attributes(inode);
-        Ok(Vec::new())
+        outcome.map(|_| Vec::new())
     }
 }
 

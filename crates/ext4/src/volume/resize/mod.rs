@@ -9,7 +9,10 @@
 //! 4. A descriptor table that is full takes the next block that the resize inode keeps for it. When
 //!    none is left, the volume gets the feature `meta_bg`: later blocks of the table are in the
 //!    groups that they describe ([`step`]).
-//! 5. After a commit the copies of super block and descriptors are written ([`backups`]).
+//! 5. A step ends when its blocks are home, the super block last. The kernel and e2fsck read super
+//!    block and descriptors before they replay the log. With the old super block they would know no
+//!    inode of a new group, and with the new one they need the new descriptors.
+//! 6. The copies of super block and descriptors are written ([`backups`]).
 //!
 //! Each handle leaves a complete volume of a larger size, so a crash leaves the old size, the new
 //! size, or that of a step between. Operations run meanwhile, and use the space of a step at once.
@@ -95,6 +98,7 @@ impl Fs {
             progress,
         };
         let grown = growth.grow();
+        // Also if the last step has failed.
         self.commit_all()?;
         // Steps that were done are valid, also if a later one has failed.
         self.write_backups(old_groups)?;

@@ -43,10 +43,12 @@ impl Growth<'_> {
     /// Grows the volume to the target, step by step.
     pub fn grow(self) -> Result<()> {
         self.fill_last_group()?;
+        self.write_home()?;
         while self.fs.geo.blocks_count < self.target {
             let groups = self.fs.geo.groups;
             if self.fs.limit_of_table() == Some(u64::from(groups)) {
                 self.change_to_meta_bg()?;
+                self.write_home()?;
             }
             let end = self.end_of_step(groups);
             self.add_groups(groups, end)?;
@@ -54,8 +56,15 @@ impl Growth<'_> {
                 blocks: self.fs.geo.blocks_count,
                 target: self.target,
             });
+            self.write_home()?;
         }
         Ok(())
+    }
+
+    /// Writes the changes of a step home: the descriptors, and then the super block.
+    fn write_home(&self) -> Result<()> {
+        let last = self.fs.superblock_block();
+        Ok(self.fs.journal.flush_with_last(last)?)
     }
 
     /// Returns the super block's counts with `blocks` blocks. The reserve of root stays in
