@@ -234,8 +234,8 @@ impl<S: SyncService> FsyncQueue<S> {
         Ok(thread.thread().id())
     }
 
-    /// Refuses later requests and waits until all queued ones are served. If the caller is a worker,
-    /// its lane's queued requests are served when it returns.
+    /// Refuses later requests and waits until all queued ones are served. If the caller is a
+    /// worker, requests of its lane may be served after it has returned.
     pub fn close(&self) {
         self.leave();
         for lane in self.lanes() {
@@ -249,8 +249,8 @@ impl<S: SyncService> FsyncQueue<S> {
         }
     }
 
-    /// [`FsyncQueue::close`] does not wait for the calling thread from now on. A done callback calls
-    /// this before it waits for a thread that may close the queue.
+    /// [`FsyncQueue::close`] does not wait for the calling thread from now on. A done callback
+    /// calls this before it waits for a thread that may close the queue.
     pub fn leave(&self) {
         let me = thread::current().id();
         for lane in self.lanes() {

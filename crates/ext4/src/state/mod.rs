@@ -123,8 +123,8 @@ pub struct Fs {
 }
 
 impl Fs {
-    /// Locks the outcome of the unmount. The holder may wait for the threads of the fsync queue, so a
-    /// callback on one of them leaves the queue before it waits for the lock.
+    /// Locks the outcome of the unmount. The holder may wait for the threads of the fsync queue, so
+    /// a callback on one of them leaves the queue before it waits for the lock.
     pub(crate) fn lock_unmounted(&self) -> MutexGuard<'_, Option<Result<()>>> {
         self.fsyncs.leave();
         self.unmounted.lock()

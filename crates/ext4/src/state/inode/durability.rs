@@ -386,8 +386,8 @@ impl InodeMeta {
         }
     }
 
-    /// Pages were recorded, and have lost their writeback tag. The size on disk covers them, also if
-    /// a writer dirties another page meanwhile.
+    /// Pages were recorded, and have lost their writeback tag. The size on disk covers them, also
+    /// if a writer dirties another page meanwhile.
     fn note_recorded(&mut self, mapping: &Mapping, pages: Range<PageIndex>) {
         let end = mapping.page_size().offset_of(pages.end).min(self.size);
         self.fields.size = self.fields.size.max(end);
