@@ -172,6 +172,8 @@ impl Fs {
         let synced = self.sync_now();
         self.discard_freed();
         self.delete_unlinked();
+        // A deletion by the flusher would give up on a read-only volume.
+        self.unlinked.wait();
         // Changes are refused from here on. The second sync writes those that came during the first
         // one, so the flusher still runs.
         self.become_read_only("unmounted");
