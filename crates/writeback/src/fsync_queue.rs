@@ -234,19 +234,34 @@ impl<S: SyncService> FsyncQueue<S> {
         Ok(thread.thread().id())
     }
 
-    /// Refuses later requests and waits until all queued ones are served. A worker that calls this
-    /// (because it drops the last reference to the file system) does not wait for itself.
+    /// Refuses later requests and waits until all queued ones are served. If the caller is a
+    /// worker, requests of its lane may be served after it has returned.
     pub fn close(&self) {
-        let me = thread::current().id();
-        for lane in [&self.light, &self.heavy, &self.volume] {
+        self.leave();
+        for lane in self.lanes() {
             let mut state = lane.state.lock();
             state.closed = true;
             lane.work.notify_all();
             lane.room.notify_all();
-            while state.workers.iter().any(|&worker| worker != me) {
+            while !state.workers.is_empty() {
                 lane.ended.wait(&mut state);
             }
         }
+    }
+
+    /// [`FsyncQueue::close`] does not wait for the calling thread from now on. A done callback
+    /// calls this before it waits for a thread that may close the queue.
+    pub fn leave(&self) {
+        let me = thread::current().id();
+        for lane in self.lanes() {
+            let mut state = lane.state.lock();
+            state.workers.retain(|&worker| worker != me);
+            lane.ended.notify_all();
+        }
+    }
+
+    fn lanes(&self) -> [&Arc<Lane<S::Request>>; 3] {
+        [&self.light, &self.heavy, &self.volume]
     }
 }
 

@@ -203,7 +203,7 @@ impl Space {
         self.held.load(Ordering::Acquire) > self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Returns how often held blocks were released. A thread that finds none held sees all releases.
+    /// Returns how often held blocks were released. A thread that finds none held sees all of them.
     pub fn releases(&self) -> u64 {
         self.releases.load(Ordering::Acquire)
     }

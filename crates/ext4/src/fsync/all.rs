@@ -19,7 +19,7 @@ impl Fs {
     /// The first error of any file; the journal's error if it has stopped.
     pub fn sync(&self) -> Result<()> {
         self.sync_shared()
-            .or_else(|error| match &*self.unmounted.lock() {
+            .or_else(|error| match &*self.lock_unmounted() {
                 // Pages that it has not written are not durable.
                 Some(Ok(())) if self.bdi.dirty_pages() > 0 => Err(error),
                 Some(outcome) => outcome.clone(),

@@ -148,7 +148,7 @@ impl Fs {
         if inode.has_unlanded() {
             if caller == Caller::Other {
                 // An unmount that is under way writes the pages.
-                drop(self.unmounted.lock());
+                drop(self.lock_unmounted());
             }
             self.wait_writeback(inode);
         }

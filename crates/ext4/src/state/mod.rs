@@ -66,8 +66,8 @@ use ext4_format::inode::Timestamp;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::{Handle, Journal, RecoveryReport};
 use std::sync::{Arc, Weak};
-use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::{Mutex, MutexGuard};
 use units::{FsBlock, Ino, PageSize};
 use writeback::{BackingDev, FsyncQueue, Ticket};
 
@@ -123,6 +123,13 @@ pub struct Fs {
 }
 
 impl Fs {
+    /// Locks the outcome of the unmount. The holder may wait for the threads of the fsync queue, so
+    /// a callback on one of them leaves the queue before it waits for the lock.
+    pub(crate) fn lock_unmounted(&self) -> MutexGuard<'_, Option<Result<()>>> {
+        self.fsyncs.leave();
+        self.unmounted.lock()
+    }
+
     /// The current time as an inode time stamp.
     pub(crate) fn now(&self) -> Timestamp {
         let (secs, nanos) = self.options.clock.realtime();

@@ -141,7 +141,7 @@ impl Fs {
     /// Writes everything, empties the journal and marks the volume clean. Later calls return the
     /// same outcome.
     pub fn unmount(&self) -> Result<()> {
-        let mut unmounted = self.unmounted.lock();
+        let mut unmounted = self.lock_unmounted();
         let end = || {
             let ended = self.end();
             self.end_protection(Release::Clean);
@@ -172,6 +172,8 @@ impl Fs {
         let synced = self.sync_now();
         self.discard_freed();
         self.delete_unlinked();
+        // A deletion by the flusher would give up on a read-only volume.
+        self.unlinked.wait();
         // Changes are refused from here on. The second sync writes those that came during the first
         // one, so the flusher still runs.
         self.become_read_only("unmounted");
@@ -204,7 +206,7 @@ impl Fs {
     /// Stops without writing anything more, as if the process had been killed. For a volume whose
     /// device has another owner now, and for tests of recovery.
     pub fn crash(&self) {
-        *self.unmounted.lock() = Some(Err(Error::ReadOnly));
+        *self.lock_unmounted() = Some(Err(Error::ReadOnly));
         // In this order: an fsync on a read-only volume looks for the journal's error.
         self.journal.crash();
         self.read_only.store(true, Ordering::Release);

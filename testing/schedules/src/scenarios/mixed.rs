@@ -4,7 +4,9 @@ use super::{Scenario, join, plain, start};
 use crate::model::Rule;
 use crate::volume::{File, Mounting, Volume};
 use ext4::SyncKind;
+use std::sync::Arc;
 use std::time::Duration;
+use sync::atomic::{AtomicU32, Ordering};
 use sync::thread::{self, JoinHandle};
 use testkit::seed::Rng;
 use testkit::volume::any_sync;
@@ -54,6 +56,12 @@ pub fn all() -> Vec<Scenario> {
             about: "fsyncs under way, with and without a waiter, when the volume is unmounted",
             mounting: any,
             body: unmount,
+        },
+        Scenario {
+            name: "unmount-callbacks",
+            about: "callbacks of an fsync and a sync, and a thread, that all unmount the volume",
+            mounting: any,
+            body: unmount_callbacks,
         },
         Scenario {
             name: "unmount-writes",
@@ -353,6 +361,32 @@ fn unmount(volume: &Volume, rng: &mut Rng) {
         volume.violation(format!("unmount: {error}"));
     }
     join(threads);
+}
+
+/// Callbacks run on threads of the queue, for which an unmount waits.
+fn unmount_callbacks(volume: &Volume, rng: &mut Rng) {
+    let files = three_files(volume);
+    files.iter().for_each(|file| volume.write(file, 0, PAGE));
+    let left = Arc::new(AtomicU32::new(2));
+    let callback = || {
+        let (fs, left) = (Arc::downgrade(volume.fs()), left.clone());
+        move |result: ext4::Result<()>| {
+            let unmounted = fs.upgrade().map(|fs| fs.unmount());
+            assert!(result.is_ok() && matches!(unmounted, Some(Ok(()))));
+            left.fetch_sub(1, Ordering::AcqRel);
+        }
+    };
+    let target = ext4::SyncTarget {
+        inode: files[0].inode.clone(),
+        kind: any_sync(rng),
+    };
+    drop(files);
+    volume.fs().fsync_later(target, callback());
+    volume.fs().sync_later(callback());
+    volume.unmount_beside_changes();
+    while left.load(Ordering::Acquire) > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// An fsync or sync that succeeds has made durable what was written before, also beside failed

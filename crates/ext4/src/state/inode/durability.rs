@@ -386,13 +386,12 @@ impl InodeMeta {
         }
     }
 
-    /// Pages were recorded, and have lost their writeback tag.
+    /// Pages were recorded, and have lost their writeback tag. The size on disk covers them, also
+    /// if a writer dirties another page meanwhile.
     fn note_recorded(&mut self, mapping: &Mapping, pages: Range<PageIndex>) {
-        if mapping.unlanded_pages() == 0 {
-            return self.follow_size(mapping);
-        }
         let end = mapping.page_size().offset_of(pages.end).min(self.size);
         self.fields.size = self.fields.size.max(end);
+        self.follow_size(mapping);
     }
 
     /// Cuts the file off at `size`, on disk too. A smaller size on disk is not raised while pages
