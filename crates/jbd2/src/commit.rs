@@ -122,8 +122,8 @@ impl Journal {
         self.flush_after(|| Ok(()))
     }
 
-    /// Does the same, and writes the block `last` home when all others are durable there. For the
-    /// super block of a volume whose other blocks make sense with the older one, and not vice versa.
+    /// Flushes, and writes the block `last` home when all others are durable there. For the super
+    /// block of a volume whose other blocks make sense with the older one, and not vice versa.
     pub fn flush_with_last(&self, last: FsBlock) -> Result<(), JournalError> {
         self.flush_after(|| self.write_home_all_but(last))
     }
