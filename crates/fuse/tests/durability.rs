@@ -8,6 +8,7 @@ use io_uring::{IoUring, opcode, types};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -48,6 +49,51 @@ fn fsyncs_of_one_thread_are_answered_together() {
     assert!(commits <= FILES as u64 / 2, "{commits} commits");
     assert_eq!(mounted.fs().stats().dirty_pages, 0);
     drop(files);
+    mounted.unmount().check();
+}
+
+/// An aligned buffer.
+#[repr(align(4096))]
+struct Block([u8; 4096]);
+
+/// The kernel sends no FSYNC after such a write.
+#[test]
+fn synchronous_direct_writes_of_io_uring_are_durable() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Image::new(64).mount("");
+    let path = mounted.dir().join("f");
+    fs::write(&path, [0; 1 << 16]).unwrap();
+    let mut ring = match IoUring::new(4) {
+        Ok(ring) => ring,
+        Err(error) => return eprintln!("SKIPPED: no io_uring: {error}"),
+    };
+    let block = Block([1; 4096]);
+    for (open_flags, write_flags) in [(0, libc::RWF_DSYNC), (libc::O_DSYNC, 0), (libc::O_SYNC, 0)] {
+        let mut options = File::options();
+        let file = options
+            .write(true)
+            .custom_flags(libc::O_DIRECT | open_flags);
+        let file = file.open(&path).unwrap();
+        file.sync_all().unwrap();
+        for at in [0, 8192] {
+            let fd = types::Fd(file.as_raw_fd());
+            let write = opcode::Write::new(fd, block.0.as_ptr(), 4096)
+                .offset(at)
+                .rw_flags(write_flags)
+                .build();
+            // SAFETY: the buffer and the file outlive the request, which is waited for.
+            unsafe { ring.submission().push(&write) }.unwrap();
+            ring.submit_and_wait(1).unwrap();
+            assert_eq!(ring.completion().next().unwrap().result(), 4096);
+            let dirty = mounted.fs().stats().dirty_pages;
+            assert_eq!(
+                dirty, 0,
+                "open flags {open_flags:#o}, write flags {write_flags}"
+            );
+        }
+    }
     mounted.unmount().check();
 }
 

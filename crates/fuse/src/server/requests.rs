@@ -275,8 +275,12 @@ impl fusedev::Server for Server {
 
 impl Server {
     /// Whether a write with these flags must be durable before its reply.
-    fn must_sync(&self, flags: i32) -> bool {
-        flags & libc::O_DSYNC != 0 && !self.kernel_syncs_writes.load(Ordering::Relaxed)
+    fn must_sync(&self, flags: i32, kind: WriteKind) -> bool {
+        // Nothing tells a direct write of write(2) from one of io_uring or libaio, after which the
+        // kernel sends no FSYNC.
+        let is_followed =
+            kind != WriteKind::Direct && self.kernel_syncs_writes.load(Ordering::Relaxed);
+        flags & libc::O_DSYNC != 0 && !is_followed
     }
 
     /// Notes that a cached read or write will be carried out.
@@ -304,7 +308,7 @@ impl Server {
             libc::O_SYNC => SyncKind::Fsync,
             _ => SyncKind::Fdatasync,
         };
-        let sync = (written.is_ok() && self.must_sync(flags)).then_some(SyncTarget {
+        let sync = (written.is_ok() && self.must_sync(flags, kind)).then_some(SyncTarget {
             inode,
             kind: sync_kind,
         });

@@ -32,8 +32,8 @@ const WANTED: Features = Features::ASYNC_READ
     .union(Features::HAS_IOCTL_DIR)
     .union(Features::HAS_EXPIRE_ONLY);
 
-/// The first version of the protocol whose kernel (Linux 6.18) is known to send FSYNC after a
-/// synchronous write.
+/// The first version of the protocol whose kernel (Linux 6.18) is known to send FSYNC after the
+/// synchronous writes of write(2).
 const SYNCS_WRITES: (u32, u32) = (7, 45);
 
 impl Server {

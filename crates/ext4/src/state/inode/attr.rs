@@ -181,12 +181,10 @@ impl Inode {
             _ => mapping.delalloc_pages(),
         };
         let unplaced = waiting * mapping.page_size().bytes();
-        let attr = Attr::of_fields(self.ino, self.kind, f, i_block);
-        Attr {
-            size: meta.size,
-            blocks: attr.blocks + unplaced / 512,
-            ..attr
-        }
+        let mut attr = Attr::of_fields(self.ino, self.kind, f, i_block);
+        attr.size = meta.size;
+        attr.blocks += unplaced / 512;
+        attr
     }
 }
 
