@@ -2,6 +2,8 @@
 
 mod common;
 
+use block::devices::{IoEngine, UringDevice};
+use block::{Bio, BufMut, Class, Completion, Durability, OpenMode, Queue, Reason};
 use common::{Image, can_mount, run};
 use fuse::SyncScope;
 use io_uring::{IoUring, opcode, types};
@@ -92,6 +94,37 @@ fn synchronous_direct_writes_of_io_uring_are_durable() {
                 dirty, 0,
                 "open flags {open_flags:#o}, write flags {write_flags}"
             );
+        }
+    }
+    mounted.unmount().check();
+}
+
+/// A device in a file on FUSE flushes after a durable write: the server there may ignore its flag.
+#[test]
+fn durable_writes_to_an_image_on_fuse_are_followed_by_fsync() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Image::new(64).mount("");
+    let path = mounted.dir().join("f");
+    fs::write(&path, [0; 1 << 16]).unwrap();
+    let fsyncs = || mounted.requests("fsync");
+    for engine in [IoEngine::Auto, IoEngine::Threads] {
+        let device = UringDevice::open_with(&path, OpenMode::ReadWrite, engine).unwrap();
+        let queue = Queue::new(Box::new(device));
+        for (durability, expected) in [(Durability::Fua, 1), (Durability::Cached, 0)] {
+            let before = fsyncs();
+            let data = [BufMut::zeroed(4096).freeze()];
+            queue
+                .write(0, &data, Class::Data, Reason::Other, durability)
+                .unwrap();
+            assert_eq!(fsyncs() - before, expected, "{engine:?} {durability:?}");
+            let done = Completion::expecting(1);
+            let bufs = data.into_iter().collect();
+            let bio = Bio::write(4096, bufs, Class::Data, Reason::Other, done.clone(), 0);
+            queue.submit(bio.with_durability(durability));
+            done.wait().unwrap();
+            assert_eq!(fsyncs() - before, 2 * expected, "{engine:?} {durability:?}");
         }
     }
     mounted.unmount().check();

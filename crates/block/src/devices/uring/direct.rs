@@ -55,14 +55,6 @@ pub(super) fn gather(request: &mut Request, mut skip: u64, out: &mut Vec<libc::i
     }
 }
 
-/// Flags of a vectored write.
-pub(super) fn write_flags(request: &Request) -> i32 {
-    match request.durability {
-        Durability::Fua => libc::RWF_DSYNC,
-        Durability::Cached => 0,
-    }
-}
-
 /// The error of a call that moved no bytes: a read past the end, or a full device.
 pub(super) fn errno_of_nothing(op: Op) -> i32 {
     match op {
@@ -77,6 +69,19 @@ impl Opened {
         let result = self.carry_out(&mut request, 0);
         let result = result.map_err(|errno| request.error(errno));
         request.complete(result);
+    }
+
+    /// Flags of a vectored write.
+    pub(super) fn write_flags(&self, request: &Request) -> i32 {
+        match request.durability {
+            Durability::Fua if self.has_durable_writes => libc::RWF_DSYNC,
+            Durability::Fua | Durability::Cached => 0,
+        }
+    }
+
+    /// Whether the device has to be flushed after the bytes of a request.
+    pub(super) fn flushes_after(&self, request: &Request) -> bool {
+        request.durability == Durability::Fua && !self.has_durable_writes
     }
 
     /// Executes the rest of `request` after `done` bytes.
@@ -94,7 +99,10 @@ impl Opened {
                     Err(errno) => return Err(errno),
                 }
             }
-            Ok(())
+            match self.flushes_after(request) {
+                true => self.flush(),
+                false => Ok(()),
+            }
         })
     }
 
@@ -113,7 +121,7 @@ impl Opened {
         let n = unsafe {
             match request.op {
                 Op::Read => libc::preadv2(fd, list, count, offset, 0),
-                Op::Write => libc::pwritev2(fd, list, count, offset, write_flags(request)),
+                Op::Write => libc::pwritev2(fd, list, count, offset, self.write_flags(request)),
                 Op::Flush => return Err(libc::EINVAL),
             }
         };

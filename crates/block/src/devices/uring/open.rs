@@ -30,6 +30,9 @@ pub(super) struct Opened {
     capacity: AtomicU64,
     /// Whether I/O bypasses the page cache of the host.
     pub(super) direct: bool,
+    /// Whether the host makes a write with RWF_DSYNC durable. On FUSE an asynchronous one is not,
+    /// unless the server does what the kernel leaves out.
+    pub(super) has_durable_writes: bool,
 }
 
 impl Opened {
@@ -125,12 +128,20 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
     }
     lock(&file, path, mode)?;
     let bytes = size(&file, kind).map_err(named)?;
+    let has_durable_writes = kind == Kind::BlockDevice || !is_on_fuse(&file).map_err(named)?;
     Ok(Opened {
         file,
         kind,
+        has_durable_writes,
         capacity: AtomicU64::new(bytes - bytes % SECTOR),
         direct,
     })
+}
+
+/// Whether a FUSE server has the file.
+fn is_on_fuse(file: &File) -> io::Result<bool> {
+    const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+    Ok(rustix::fs::fstatfs(file)?.f_type == FUSE_SUPER_MAGIC)
 }
 
 /// Bytes.

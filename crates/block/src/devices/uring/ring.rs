@@ -21,7 +21,7 @@
 //!   overflow.
 //! - The thread ends only when no request is in flight; a panic before that aborts the process.
 
-use super::direct::{errno_of_nothing, gather, write_flags};
+use super::direct::{errno_of_nothing, gather};
 use super::open::Opened;
 use crate::{Op, Request};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -263,7 +263,8 @@ impl Reaper {
         }
         let (list, count) = (slot.iovecs.as_ptr(), slot.iovecs.len() as u32);
         let entry = match (request.op, &slot.iovecs[..]) {
-            (Op::Flush, _) => opcode::Fsync::new(DEVICE)
+            // Without entries: all bytes are written, and the flush after them is missing.
+            (Op::Flush, _) | (Op::Write, []) => opcode::Fsync::new(DEVICE)
                 .flags(types::FsyncFlags::DATASYNC)
                 .build(),
             (Op::Read, [one]) => opcode::Read::new(DEVICE, one.iov_base.cast(), one.iov_len as u32)
@@ -275,12 +276,12 @@ impl Reaper {
             (Op::Write, [one]) => {
                 opcode::Write::new(DEVICE, one.iov_base.cast(), one.iov_len as u32)
                     .offset(offset)
-                    .rw_flags(write_flags(request))
+                    .rw_flags(self.opened.write_flags(request))
                     .build()
             }
             (Op::Write, _) => opcode::Writev::new(DEVICE, list, count)
                 .offset(offset)
-                .rw_flags(write_flags(request))
+                .rw_flags(self.opened.write_flags(request))
                 .build(),
         };
         self.push(&entry.user_data(index as u64));
@@ -333,11 +334,13 @@ impl Reaper {
                 errno => Err(errno),
             },
             (Op::Flush, _) => Ok(()),
+            // The flush after the bytes.
+            (Op::Write, 0) if slot.done == request.len => Ok(()),
             (op, 0) => Err(errno_of_nothing(op)),
             (_, bytes) => {
                 slot.done += bytes as u64;
                 debug_assert!(slot.done <= request.len);
-                if slot.done < request.len {
+                if slot.done < request.len || self.opened.flushes_after(request) {
                     return self.push_slot(index);
                 }
                 Ok(())
