@@ -56,7 +56,7 @@ pub(crate) struct Server {
     /// Contents of small files are stored in the kernel's page cache when they are opened.
     stores_contents: bool,
     requests: Arc<OperationCounts>,
-    /// The kernel sends FSYNC after a synchronous write, unless the write is direct and asynchronous.
+    /// The kernel sends FSYNC after synchronous writes, but not after asynchronous direct ones.
     kernel_syncs_writes: AtomicBool,
     /// The kernel checks the permission to set inode flags.
     kernel_checks_flags: AtomicBool,
