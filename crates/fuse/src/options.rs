@@ -13,7 +13,7 @@ use writeback::{Flushers, Tunables};
 /// | option | meaning |
 /// |---|---|
 /// | `ro`, `rw` | mount read-only or read-write (`rw`) |
-/// | `norecovery`, `noload` | do not replay the journal; needs `ro` (it is replayed, with `ro` in memory) |
+/// | `norecovery`, `noload` | do not replay the journal (it is replayed); needs `ro` |
 /// | `allow_other`, `no_allow_other` | give access to all users, or only to the mounting user (`allow_other` for root) |
 /// | `default_permissions`, `no_default_permissions` | the kernel checks modes and ACLs, or there is no check (`default_permissions`) |
 /// | `suid`, `nosuid`; `dev`, `nodev`; `exec`, `noexec` | see mount(8) (`nosuid,nodev,exec`) |

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Image, can_mount};
+use common::{Image, can_mount, ring};
 use io_uring::{IoUring, opcode, types};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -67,9 +67,8 @@ fn readers_see_direct_writes(options: &str) {
         .custom_flags(libc::O_DIRECT)
         .open(&path)
         .unwrap();
-    let mut ring = match IoUring::new(DEPTH as u32) {
-        Ok(ring) => ring,
-        Err(error) => return eprintln!("SKIPPED: no io_uring: {error}"),
+    let Some(mut ring) = ring(DEPTH as u32) else {
+        return;
     };
     let begun = Instant::now();
     let mut version = 0;
@@ -124,9 +123,8 @@ fn writers_see_their_own_writes(options: &str) {
         options.open(&path).unwrap()
     };
     let (direct, cached) = (open(libc::O_DIRECT), open(0));
-    let mut ring = match IoUring::new(DEPTH as u32) {
-        Ok(ring) => ring,
-        Err(error) => return eprintln!("SKIPPED: no io_uring: {error}"),
+    let Some(mut ring) = ring(DEPTH as u32) else {
+        return;
     };
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -4,9 +4,9 @@ mod common;
 
 use block::devices::{IoEngine, UringDevice};
 use block::{Bio, BufMut, Class, Completion, Durability, OpenMode, Queue, Reason};
-use common::{Image, can_mount, run};
+use common::{Image, can_mount, ring, run};
 use fuse::SyncScope;
-use io_uring::{IoUring, opcode, types};
+use io_uring::{opcode, types};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -30,9 +30,8 @@ fn fsyncs_of_one_thread_are_answered_together() {
         })
         .collect();
     let before = mounted.fs().stats().journal.commits;
-    let mut ring = match IoUring::new(256) {
-        Ok(ring) => ring,
-        Err(error) => return eprintln!("SKIPPED: no io_uring: {error}"),
+    let Some(mut ring) = ring(256) else {
+        return;
     };
     // The kernel's default of four for each processor limits the number of fsyncs in flight.
     ring.submitter()
@@ -67,9 +66,8 @@ fn synchronous_direct_writes_of_io_uring_are_durable() {
     let mounted = Image::new(64).mount("");
     let path = mounted.dir().join("f");
     fs::write(&path, [0; 1 << 16]).unwrap();
-    let mut ring = match IoUring::new(4) {
-        Ok(ring) => ring,
-        Err(error) => return eprintln!("SKIPPED: no io_uring: {error}"),
+    let Some(mut ring) = ring(4) else {
+        return;
     };
     let block = Block([1; 4096]);
     for (open_flags, write_flags) in [(0, libc::RWF_DSYNC), (libc::O_DSYNC, 0), (libc::O_SYNC, 0)] {

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use testkit::disk::Disk;
 use testkit::oracle::Mke2fs;
-use testkit::scratch::Scratch;
 
 /// Bytes of the volume.
 const SIZE: usize = 12 << 20;
@@ -146,15 +145,12 @@ fn ours(format: Format) -> Vec<u8> {
 }
 
 fn by_mke2fs(how: &Mke2fs) -> Vec<u8> {
-    let scratch = Scratch::new();
-    let path = scratch.join("image");
     let uuid = "07070707-0707-0707-0707-070707070707";
     let seed = format!("hash_seed={uuid}");
     let how = how
         .clone()
         .args(&["-U", uuid, "-E", &seed, "-N", "256", "-m", "0"]);
-    how.make(&path).expect("mke2fs");
-    std::fs::read(&path).expect("the image")
+    Disk::by_mke2fs(&how).bytes()
 }
 
 fn shorten_log(bytes: &mut [u8], format: Format) {

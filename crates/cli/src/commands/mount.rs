@@ -39,7 +39,7 @@ Examples:
   sluice mount -o ro cloud.qcow2#1 /mnt              a qcow2 image, for reading
   sluice mount -o offset=1MiB disk.img /mnt
   sluice mount -o journal=journal.img disk.img /mnt  a journal on a device of its own
-  mount -t fuse.sluicefs disk.img /mnt               also in fstab, if `sluicefs` is a link to sluice
+  mount -t fuse.sluicefs disk.img /mnt               also in fstab; needs a link `sluicefs` to this
   sluice mount --metrics 127.0.0.1:9100 disk.img /mnt
 
 Options for -o, with their names in fstab:

@@ -181,14 +181,15 @@ fn check_clean(volume: &Place) -> Result<()> {
     let name = volume.path.display();
     match read {
         Ok(()) if byte[0] & RECOVER != 0 => bail!(
-            "{name}: unmounted, but not everything was written back (an I/O error, or its server was killed); the next \
-             mount replays the journal"
+            "{name}: unmounted, but not everything was written back (an I/O error, or its server \
+             was killed); the next mount replays the journal"
         ),
         Ok(()) => Ok(()),
         // A device in memory, or one that this user may not read, is not checked.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(()),
         Err(e) => bail!(
-            "{name}: unmounted, but perhaps not everything was written back: the device cannot be read: {e}"
+            "{name}: unmounted, but perhaps not everything was written back: the device cannot be \
+             read: {e}"
         ),
     }
 }

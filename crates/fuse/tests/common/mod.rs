@@ -1,6 +1,7 @@
 //! A volume in an image file, mounted through FUSE in this process, and programs that run on it.
 #![allow(dead_code)]
 
+use io_uring::IoUring;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,6 +14,13 @@ use testkit::volume;
 
 /// How long a script may take before it is killed, in seconds.
 const TIMEOUT: &str = "60";
+
+/// An io_uring; prints `SKIPPED: …` if there is none.
+pub fn ring(entries: u32) -> Option<IoUring> {
+    let ring = IoUring::new(entries);
+    ring.inspect_err(|error| eprintln!("SKIPPED: no io_uring: {error}"))
+        .ok()
+}
 
 /// Whether tests can mount here; prints `SKIPPED: …` if not.
 pub fn can_mount() -> bool {

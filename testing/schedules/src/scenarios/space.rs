@@ -74,7 +74,7 @@ fn body(volume: &Volume, rng: &mut Rng) {
     volume.violation(format!("{after} free blocks, {before} before"));
 }
 
-/// The space of a file whose removal has returned is free for a write, whoever deletes the file.
+/// After a removal has returned, a write can use the file's space, whichever thread deletes it.
 fn full_removed(volume: &Volume, _: &mut Rng) {
     // More than half of the space.
     let large = vec![1; 3 * (FREE * PAGE) as usize];
