@@ -41,9 +41,9 @@ impl Counts {
 
 impl Growth<'_> {
     /// Grows the volume to the target, step by step.
-    pub fn grow(self) -> Result<()> {
+    pub fn grow(mut self) -> Result<()> {
         self.fill_last_group()?;
-        self.write_home()?;
+        self.end_step()?;
         while self.fs.geo.blocks_count < self.target {
             let groups = self.fs.geo.groups;
             if self.fs.limit_of_table() == Some(u64::from(groups)) {
@@ -52,13 +52,18 @@ impl Growth<'_> {
             }
             let end = self.end_of_step(groups);
             self.add_groups(groups, end)?;
-            (self.progress)(ResizeProgress {
-                blocks: self.fs.geo.blocks_count,
-                target: self.target,
-            });
-            self.write_home()?;
+            self.end_step()?;
         }
         Ok(())
+    }
+
+    /// Reports a step, and writes its changes home.
+    fn end_step(&mut self) -> Result<()> {
+        (self.progress)(ResizeProgress {
+            blocks: self.fs.geo.blocks_count,
+            target: self.target,
+        });
+        self.write_home()
     }
 
     /// Writes the changes of a step home: the descriptors, and then the super block.
