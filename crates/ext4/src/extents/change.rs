@@ -1,18 +1,14 @@
 //! Insert, convert and remove: changes of a leaf's extents by [`Tree::splice`].
 
 use super::ExtentState;
-use super::tree::{NodesMut, Path, Tree};
+use super::tree::{Extents, NodesMut, Path, Tree};
 use crate::{Error, InodeDamage, Result};
 use ext4_format::extent::Extent;
-use smallvec::SmallVec;
 use std::ops::Range;
 use units::{FileBlock, FsBlock, Span};
 
-/// Extents that replace others. The most are three, when an extent is split twice.
-type Pieces = SmallVec<[Extent; 4]>;
-
 /// Appends an extent to `pieces`. It is merged with the last one if they are contiguous.
-fn append(pieces: &mut Pieces, extent: Extent) {
+fn append(pieces: &mut Extents, extent: Extent) {
     if extent.len == 0 {
         return;
     }
@@ -55,7 +51,7 @@ fn intersect(extent: &Extent, range: Range<FileBlock>) -> Option<Extent> {
 #[derive(Debug, Default)]
 pub(super) struct Removed {
     /// The removed extents. The caller frees their blocks.
-    pub extents: SmallVec<[Extent; 16]>,
+    pub extents: Extents,
     /// The end of the range that is left to remove; the range's start if nothing is left.
     pub end: FileBlock,
 }
@@ -111,7 +107,7 @@ impl<S: NodesMut> Tree<'_, S> {
                 path.at
             };
             let end = end.min(start.saturating_add(state.max_len()));
-            let mut pieces = Pieces::new();
+            let mut pieces = Extents::new();
             pieces.extend(intersect(&extent, FileBlock::FIRST..start));
             let converted = intersect(&extent, start..end);
             pieces.extend(converted.map(|part| Extent { state, ..part }));
@@ -147,24 +143,26 @@ impl<S: NodesMut> Tree<'_, S> {
         };
         removed.end = removed_part.file_block;
         removed.extents.push(removed_part);
-        may_remove(&removed_part)?;
+        let may_go_on = may_remove(&removed_part)?;
         let goal = extent.start;
         if removed_part.len < extent.len {
-            let mut pieces = Pieces::new();
+            let mut pieces = Extents::new();
             pieces.extend(intersect(&extent, FileBlock::FIRST..removed.end));
             pieces.extend(intersect(&extent, removed_part.end()..FileBlock::END));
             let at = path.at - 1;
             self.splice(path, at, 1, &pieces, goal)?;
             return Ok(removed);
         }
-        let before = self.leaf_entries(&path)?;
-        let before = before.get(..path.at - 1).unwrap_or_default();
-        for extent in before.iter().rev() {
-            if extent.file_block < range.start || !may_remove(extent)? {
-                break;
+        if may_go_on && path.at > 1 && removed.end > range.start {
+            let before = self.leaf_entries(&path)?;
+            let before = before.get(..path.at - 1).unwrap_or_default();
+            for extent in before.iter().rev() {
+                if extent.file_block < range.start || !may_remove(extent)? {
+                    break;
+                }
+                removed.end = extent.file_block;
+                removed.extents.push(*extent);
             }
-            removed.end = extent.file_block;
-            removed.extents.push(*extent);
         }
         let (at, count) = (path.at - removed.extents.len(), removed.extents.len());
         self.splice(path, at, count, &[], goal)?;
@@ -191,7 +189,7 @@ impl<S: NodesMut> Tree<'_, S> {
             (before.copied(), entries.get(at + old).copied())
         };
         let (mut at, mut old) = (at, old);
-        let mut pieces = Pieces::new();
+        let mut pieces = Extents::new();
         if let (Some(before), Some(first)) = (before, new.first())
             && is_contiguous(&before, first)
             && before.len < before.state.max_len()

@@ -127,6 +127,9 @@ pub(super) trait NodesMut: Nodes {
     fn release(&self, block: FsBlock) -> Result<()>;
 }
 
+/// Extents of a leaf. A root has at most four.
+pub(super) type Extents = SmallVec<[Extent; 4]>;
+
 /// A node on the path to a leaf.
 pub(super) struct Level<N> {
     /// `None` for the root.
@@ -142,7 +145,8 @@ pub(super) struct Level<N> {
 
 /// The path from the root to a leaf.
 pub(super) struct Path<N> {
-    levels: SmallVec<[Level<N>; 6]>,
+    /// At most 6; most trees have one or two.
+    levels: SmallVec<[Level<N>; 2]>,
     /// The number of the leaf's extents that start at or before the searched block.
     pub at: usize,
     /// The last of these.
@@ -159,18 +163,14 @@ impl<N: Clone> Path<N> {
         self.levels.last().and_then(Level::block)
     }
     /// Returns the extents of the leaf.
-    pub fn leaf_entries<S: Nodes<Node = N>>(
-        &self,
-        store: &S,
-        root: &[u8; 60],
-    ) -> Result<SmallVec<[Extent; 16]>> {
+    pub fn leaf_entries<S: Nodes<Node = N>>(&self, store: &S, root: &[u8; 60]) -> Result<Extents> {
         let Some(leaf) = self.levels.last() else {
-            return Ok(SmallVec::new());
+            return Ok(Extents::new());
         };
-        let raws = leaf.entries(store, root)?;
-        raws.iter()
-            .map(|raw| store.check(node::unpack(raw)))
-            .collect()
+        leaf.with_entries(store, root, |raws| {
+            let extents = raws.iter().map(node::unpack);
+            extents.map(|extent| store.check(extent)).collect()
+        })?
     }
 }
 
@@ -179,12 +179,13 @@ impl<N: Clone> Level<N> {
     fn block(&self) -> Option<FsBlock> {
         self.node.as_ref().map(|(block, _)| *block)
     }
-    /// Returns the node's present entries.
-    fn entries<S: Nodes<Node = N>>(
+    /// Calls `with` with the node's present entries.
+    fn with_entries<S: Nodes<Node = N>, R>(
         &self,
         store: &S,
         root: &[u8; 60],
-    ) -> Result<SmallVec<[Raw; 8]>> {
+        with: impl FnOnce(&[Raw]) -> R,
+    ) -> Result<R> {
         let bytes;
         let bytes: &[u8] = match &self.node {
             None => root,
@@ -202,7 +203,7 @@ impl<N: Clone> Level<N> {
             };
             return Err(store.corrupt(damage, self.block()));
         }
-        Ok(view.raws().into())
+        Ok(with(view.raws()))
     }
 }
 
@@ -261,7 +262,7 @@ impl<S: NodesMut> Tree<'_, S> {
     }
 
     /// Returns the extents of the path's leaf.
-    pub fn leaf_entries(&self, path: &Path<S::Node>) -> Result<SmallVec<[Extent; 16]>> {
+    pub fn leaf_entries(&self, path: &Path<S::Node>) -> Result<Extents> {
         path.leaf_entries(self.store, self.root)
     }
 
@@ -351,7 +352,7 @@ impl<S: NodesMut> Tree<'_, S> {
             return Ok(());
         }
         let is_append = at + old == level.entries && path.end == FileBlock::END;
-        let mut all = level.entries(self.store, self.root)?;
+        let mut all = level.with_entries(self.store, self.root, Raws::from_slice)?;
         all.drain(at..at + old);
         all.insert_many(at, new);
         let first = node::key(&all[0]);
@@ -455,7 +456,7 @@ impl<S: NodesMut> Tree<'_, S> {
 }
 
 /// Allocated nodes that are not in the tree yet.
-type Spare<N> = SmallVec<[(FsBlock, N); 6]>;
+type Spare<N> = SmallVec<[(FsBlock, N); 1]>;
 
 /// Returns the number of entries in a node's header.
 fn count_of(bytes: &[u8]) -> usize {

@@ -6,7 +6,7 @@
 //! to map: their promises were used for it ([`super::promise`]).
 
 use super::{NodeKey, check};
-use crate::extents::tree::NodesMut;
+use crate::extents::tree::{Extents, NodesMut};
 use crate::{Error, InodeDamage, Result};
 use ext4_format::block_map::{self, Path};
 use ext4_format::extent::{Extent, ExtentState};
@@ -25,7 +25,7 @@ pub(in crate::extents) struct BlockMap<'a, S: NodesMut> {
 #[derive(Default)]
 pub(in crate::extents) struct Removed {
     /// Runs that were unmapped, the last one first. The caller frees their blocks.
-    pub runs: SmallVec<[Extent; 16]>,
+    pub runs: Extents,
     /// The end of the range that is left to remove.
     pub end: FileBlock,
 }
