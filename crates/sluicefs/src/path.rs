@@ -289,7 +289,7 @@ fn expand(fs: &Fs, link: &InodeRef, rest: &[u8], links: &mut u32) -> Result<Vec<
 fn next_component(path: &[u8]) -> Option<(&[u8], &[u8], bool)> {
     let start = path.iter().position(|&b| b != b'/')?;
     let path = &path[start..];
-    let len = path.iter().position(|&b| b == b'/').unwrap_or(path.len());
+    let len = memchr::memchr(b'/', path).unwrap_or(path.len());
     let (name, after) = path.split_at(len);
     let slashes = after.iter().take_while(|&&b| b == b'/').count();
     Some((name, &after[slashes..], slashes > 0))
@@ -299,7 +299,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > MAX_NAME {
         return Err(Error::NameTooLong.into());
     }
-    if name.contains(&0) {
+    if memchr::memchr(0, name).is_some() {
         return Err(Cause::Invalid("the path contains a NUL byte"));
     }
     Ok(())

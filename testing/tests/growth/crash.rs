@@ -53,10 +53,17 @@ fn crash(name: &str, args: &[&str], sizes: &[u64], images: usize) {
         }
         let fs = volume::mount(&image).unwrap_or_else(|e| panic!("{name}, at {at}: {e}"));
         let blocks = fs.info().blocks;
-        assert!(allowed.contains(&blocks), "{name}, at {at}: {blocks} of {allowed:?}");
+        assert!(
+            allowed.contains(&blocks),
+            "{name}, at {at}: {blocks} of {allowed:?}"
+        );
         if nth == 0 {
             let last = allowed.last();
-            assert_eq!(Some(&blocks), last, "{name}: a growth that returned is durable");
+            assert_eq!(
+                Some(&blocks),
+                last,
+                "{name}: a growth that returned is durable"
+            );
         }
         seen.insert(blocks);
         assert_eq!(get(&fs, "kept").unwrap(), [9; 4000], "{name}, at {at}");

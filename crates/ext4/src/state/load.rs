@@ -1,5 +1,6 @@
 //! The way of inodes into memory: from the inode table, or new.
 
+use super::inode::{is_device, rdev_in};
 use super::{Attr, Inode, InodeRef};
 use crate::{Error, Fs, InodeDamage, Result};
 use ext4_format::features::IncompatFeatures;
@@ -188,7 +189,11 @@ impl Fs {
             return Ok(None);
         }
         let kind = self.checked_kind(ino, &fields)?;
-        Ok(Some(Attr::of_fields(ino, kind, &fields, &fields.i_block)))
+        let rdev = match is_device(kind) {
+            true => rdev_in(&fields.i_block),
+            false => 0,
+        };
+        Ok(Some(Attr::of_fields(ino, kind, &fields, rdev)))
     }
 
     /// The type of an inode that is in use.

@@ -103,19 +103,8 @@ impl SetAttr {
 }
 
 impl Attr {
-    /// The attributes of an inode with these fields. Its `i_block` is separate.
-    pub(crate) fn of_fields<B>(
-        ino: Ino,
-        kind: FileType,
-        f: &InodeFields<B>,
-        i_block: &[u8; I_BLOCK_SIZE],
-    ) -> Attr {
-        let rdev = match kind {
-            FileType::CharDevice | FileType::BlockDevice => {
-                encode_rdev(DeviceNumber::decode(i_block))
-            }
-            _ => 0,
-        };
+    /// The attributes of an inode with these fields. Its device number is separate.
+    pub(crate) fn of_fields<B>(ino: Ino, kind: FileType, f: &InodeFields<B>, rdev: u32) -> Attr {
         Attr {
             ino,
             generation: f.generation,
@@ -149,28 +138,23 @@ impl Attr {
 impl Inode {
     /// The attributes that stat returns.
     pub fn attr(&self) -> Attr {
-        let i_block = match self.is_device() {
-            true => *self.i_block.read(),
-            false => [0; I_BLOCK_SIZE],
+        let rdev = match is_device(self.kind) {
+            true => rdev_in(&self.i_block.read()),
+            false => 0,
         };
-        self.attr_of(&self.meta.lock(), &i_block)
+        self.attr_of(&self.meta.lock(), rdev)
     }
 
     /// [`Inode::attr`], or `None` if it would wait for a lock.
     pub(crate) fn try_attr(&self) -> Option<Attr> {
-        let i_block = match self.is_device() {
-            true => *self.i_block.try_read()?,
-            false => [0; I_BLOCK_SIZE],
+        let rdev = match is_device(self.kind) {
+            true => rdev_in(&*self.i_block.try_read()?),
+            false => 0,
         };
-        Some(self.attr_of(&*self.meta.try_lock()?, &i_block))
+        Some(self.attr_of(&*self.meta.try_lock()?, rdev))
     }
 
-    /// Whether `i_block` has a device number, which never changes.
-    fn is_device(&self) -> bool {
-        matches!(self.kind, FileType::CharDevice | FileType::BlockDevice)
-    }
-
-    fn attr_of(&self, meta: &InodeMeta, i_block: &[u8; I_BLOCK_SIZE]) -> Attr {
+    fn attr_of(&self, meta: &InodeMeta, rdev: u32) -> Attr {
         let f = &meta.fields;
         // As in the kernel, pages that wait for their blocks are counted: a program that caches the
         // attributes, as the kernel does for a mount, is not told when a page gets its block.
@@ -181,19 +165,25 @@ impl Inode {
             _ => mapping.delalloc_pages(),
         };
         let unplaced = waiting * mapping.page_size().bytes();
-        let mut attr = Attr::of_fields(self.ino, self.kind, f, i_block);
+        let mut attr = Attr::of_fields(self.ino, self.kind, f, rdev);
         attr.size = meta.size;
         attr.blocks += unplaced / 512;
         attr
     }
 }
 
-/// Linux's 32-bit `dev_t` (new encoding).
-fn encode_rdev(number: DeviceNumber) -> u32 {
+/// Whether `i_block` has a device number, which never changes.
+pub(crate) fn is_device(kind: FileType) -> bool {
+    matches!(kind, FileType::CharDevice | FileType::BlockDevice)
+}
+
+/// The device number in the `i_block` of a device file, as Linux's 32-bit `dev_t` (new encoding).
+pub(crate) fn rdev_in(i_block: &[u8; I_BLOCK_SIZE]) -> u32 {
+    let number = DeviceNumber::decode(i_block);
     (number.minor & 0xff) | (number.major << 8) | ((number.minor & !0xff) << 12)
 }
 
-/// The reverse of [`Attr::rdev`]'s encoding.
+/// The reverse of [`rdev_in`]'s encoding.
 pub(crate) fn decode_rdev(rdev: u32) -> DeviceNumber {
     DeviceNumber {
         major: (rdev >> 8) & 0xfff,

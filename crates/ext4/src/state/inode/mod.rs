@@ -22,8 +22,8 @@ mod node_promise;
 mod parent_hint;
 mod readahead;
 
-pub(crate) use attr::decode_rdev;
 pub use attr::{Attr, SetAttr, SetTime};
+pub(crate) use attr::{decode_rdev, is_device, rdev_in};
 pub use batch::Route;
 pub(crate) use batch::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 pub use durability::SyncKind;
