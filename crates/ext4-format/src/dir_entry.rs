@@ -92,8 +92,7 @@ impl Record {
             });
         }
         let name = name_at(block, offset, self.name_len);
-        let is_text = || !name.iter().any(|byte| *byte == 0 || *byte == b'/');
-        if name.is_empty() || (rules.names == NameBytes::Text && !is_text()) {
+        if name.is_empty() || !rules.names.allow(name) {
             return Err(FormatError::DirName { offset });
         }
         Ok(())
@@ -164,6 +163,23 @@ pub fn entries(
     records(block, rules).filter(|entry| entry.as_ref().map_or(true, DirEntryRef::is_live))
 }
 
+/// Returns the live records of `block` but `.` and `..`.
+///
+/// # Errors
+///
+/// Those of the first corrupt record.
+pub fn named(block: &[u8], rules: impl Into<RecordRules>) -> Result<Vec<DirEntryRef<'_>>> {
+    // A record of 16 bytes has a name of up to 8.
+    let mut found = Vec::with_capacity(block.len() / 16);
+    for entry in entries(block, rules) {
+        let entry = entry?;
+        if !entry.is_dot_or_dotdot() {
+            found.push(entry);
+        }
+    }
+    Ok(found)
+}
+
 /// Returns the live records from byte `from` on, for readdir. `from` may be the middle of a record,
 /// if the directory changed since that position was given out: the walk then starts at the next
 /// record.
@@ -180,29 +196,16 @@ pub fn entries_from(
 ///
 /// # Errors
 ///
-/// `DirRecLen` for a broken chain, `DirInode` if the match points to an inode that does not exist.
-#[inline]
+/// As [`probe`].
 pub fn find<'a>(
     block: &'a [u8],
     name: &[u8],
-    inodes_count: u32,
+    rules: impl Into<RecordRules>,
 ) -> Result<Option<DirEntryRef<'a>>> {
-    let Ok(name_len) = u8::try_from(name.len()) else {
-        return Ok(None);
-    };
-    let mut offset = 0u32;
-    while (offset as usize) < block.len() {
-        let record = record_at(block, offset)?;
-        if record.name_len == name_len
-            && record.ino != 0
-            && name_at(block, offset, name_len) == name
-        {
-            record.check_live(block, offset, inodes_count.into())?;
-            return Ok(Some(record.entry(block, offset)));
-        }
-        offset = offset.saturating_add(record.rec_len);
-    }
-    Ok(None)
+    Ok(match probe(block, name, rules)? {
+        Probe::Found(entry) => Some(entry),
+        Probe::Room { .. } | Probe::Full { .. } => None,
+    })
 }
 
 /// The result of [`probe`].
@@ -260,7 +263,8 @@ impl Suffix {
 ///
 /// # Errors
 ///
-/// As [`find`].
+/// `DirRecLen` for a broken chain, `DirName` for a name that is too long, `DirInode` if the match
+/// points to an inode that does not exist.
 #[inline]
 pub fn probe<'a>(block: &'a [u8], name: &[u8], rules: impl Into<RecordRules>) -> Result<Probe<'a>> {
     let rules = rules.into();

@@ -13,6 +13,24 @@ pub enum NameBytes {
     Any,
 }
 
+impl NameBytes {
+    /// Returns whether a name may have its bytes.
+    pub(crate) fn allow(self, name: &[u8]) -> bool {
+        // Eight bytes at a time: each look at a block comes here with all of its names.
+        let (words, rest) = name.as_chunks();
+        let marks = |word: u64| zero_bytes(word) | zero_bytes(word ^ u64::from_ne_bytes([b'/'; 8]));
+        let add = |found, word: &[u8; 8]| found | marks(u64::from_ne_bytes(*word));
+        let is_bad = |byte: &u8| *byte == 0 || *byte == b'/';
+        self == NameBytes::Any || (words.iter().fold(0, add) == 0 && !rest.iter().any(is_bad))
+    }
+}
+
+/// Returns a word that is 0 if no byte of `word` is 0 (Alan Mycroft, 1987).
+fn zero_bytes(word: u64) -> u64 {
+    const LOW: u64 = u64::from_ne_bytes([1; 8]);
+    word.wrapping_sub(LOW) & !word & (LOW << 7)
+}
+
 /// The rules for live records of a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordRules {
@@ -43,4 +61,28 @@ pub fn stored_hash(block: &[u8], at: u32, len: usize) -> Option<DirHash> {
         major: u32::from_le_bytes([a, b, c, d]),
         minor: u32::from_le_bytes([e, f, g, h]),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slash_and_nul_are_found_at_each_place() {
+        for len in 1..=24 {
+            let mut name: Vec<u8> = (0..len).map(|at| [0x80, 0xff, 1, b'.'][at % 4]).collect();
+            assert!(NameBytes::Text.allow(&name));
+            for at in 0..len {
+                for bad in [0, b'/'] {
+                    let good = std::mem::replace(&mut name[at], bad);
+                    assert!(!NameBytes::Text.allow(&name), "{name:?}");
+                    assert!(NameBytes::Any.allow(&name));
+                    name[at] = good;
+                }
+                let good = std::mem::replace(&mut name[at], b'/' ^ 0x80);
+                assert!(NameBytes::Text.allow(&name), "{name:?}");
+                name[at] = good;
+            }
+        }
+    }
 }

@@ -6,8 +6,11 @@
 //! Needham, 1994) as a compression function. Half MD4 and TEA are keyed with the volume's hash
 //! seed.
 
-use crate::bytes::saturating_u32;
 use crate::error::{FormatError, Result};
+
+mod batch;
+
+pub use batch::hash_all;
 
 /// The hash that means "past the last name" in readdir cookies; no name has it.
 pub const HASH_EOF: u32 = 0x7fff_ffff;
@@ -80,33 +83,50 @@ pub struct DirHash {
     pub minor: u32,
 }
 
+impl DirHash {
+    /// Returns the hash that a function's result stands for.
+    fn of(major: u32, minor: u32) -> DirHash {
+        let major = major & !1;
+        // The largest value is kept for the end-of-directory mark.
+        let major = if major == HASH_EOF << 1 {
+            (HASH_EOF - 1) << 1
+        } else {
+            major
+        };
+        DirHash { major, minor }
+    }
+}
+
+/// Returns the state that half MD4 and TEA start with. An all-zero `seed` stands for MD4's.
+fn initial_state(seed: &[u32; 4]) -> [u32; 4] {
+    match seed.iter().any(|word| *word != 0) {
+        true => *seed,
+        false => [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476],
+    }
+}
+
 /// Hashes `name`. An all-zero `seed` stands for MD4's initial state.
 #[must_use]
 pub fn hash(version: HashVersion, seed: &[u32; 4], name: &[u8]) -> DirHash {
-    let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
-    if seed.iter().any(|word| *word != 0) {
-        state = *seed;
-    }
+    let mut state = initial_state(seed);
     let chars = version.chars();
     let (major, minor) = match version {
         HashVersion::Legacy | HashVersion::LegacyUnsigned => (legacy(name, chars), 0),
         HashVersion::HalfMd4 | HashVersion::HalfMd4Unsigned => {
-            for_chunks::<8>(name, chars, |words| half_md4(&mut state, words));
+            for_chunks(name, chars, |words| {
+                let mixed = half_md4(state, words);
+                for (word, mixed) in state.iter_mut().zip(mixed) {
+                    *word = word.wrapping_add(mixed);
+                }
+            });
             (state[1], state[2])
         }
         HashVersion::Tea | HashVersion::TeaUnsigned => {
-            for_chunks::<4>(name, chars, |words| tea(&mut state, words));
+            for_chunks(name, chars, |words| tea(&mut state, &words));
             (state[0], state[1])
         }
     };
-    let major = major & !1;
-    // The largest value is kept for the end-of-directory mark.
-    let major = if major == HASH_EOF << 1 {
-        (HASH_EOF - 1) << 1
-    } else {
-        major
-    };
-    DirHash { major, minor }
+    DirHash::of(major, minor)
 }
 
 /// Returns the sum that C's integer promotion makes of the bytes of a big-endian word, each shifted
@@ -133,63 +153,72 @@ fn legacy(name: &[u8], chars: Chars) -> u32 {
     current << 1
 }
 
-/// Calls `compress` with the name in chunks of `N` big-endian words. An incomplete chunk is padded
-/// with bytes that hold the remaining length at the chunk's start.
-fn for_chunks<const N: usize>(name: &[u8], chars: Chars, mut compress: impl FnMut(&[u32; N])) {
+/// Calls `compress` with the name in chunks of `N` words.
+fn for_chunks<const N: usize>(name: &[u8], chars: Chars, mut compress: impl FnMut([u32; N])) {
     let mut rest = name;
     while !rest.is_empty() {
-        let pad = saturating_u32(rest.len()) & 0xff;
-        let pad = pad.wrapping_mul(0x0101_0101);
-        let mut words = [pad; N];
-        let (chunk, after) = rest.split_at(rest.len().min(N.saturating_mul(4)));
-        for (word, bytes) in words.iter_mut().zip(chunk.chunks(4)) {
-            let append = |word: u32, byte: &u8| (word << 8) | u32::from(*byte);
-            // A chunk has at most 32 bytes, so the padding is not negative.
-            let bytes = match bytes.first_chunk() {
-                Some(whole) => u32::from_be_bytes(*whole),
-                None => bytes.iter().fold(pad, append),
-            };
-            *word = promote(bytes, chars);
-        }
-        compress(&words);
-        rest = after;
+        compress(first_words(rest).map(|word| promote(word, chars)));
+        rest = rest.get(N.saturating_mul(4)..).unwrap_or_default();
     }
 }
 
-/// Eight steps of MD4 with a round function, its constant and its rotations.
+/// Returns the first chunk of `rest`, the end of a name, as `N` big-endian words before
+/// [`promote`]. Missing bytes hold the length of `rest`. In a word that has some, they come first.
+#[inline]
+fn first_words<const N: usize>(rest: &[u8]) -> [u32; N] {
+    let mut bytes = [[rest.len() as u8; 4]; N];
+    let whole = bytes.as_flattened_mut();
+    let len = rest.len().min(whole.len());
+    for (byte, from) in whole.iter_mut().zip(rest) {
+        *byte = *from;
+    }
+    let mut words = bytes.map(u32::from_be_bytes);
+    if let Some(last) = words.get_mut(len / 4) {
+        *last = last.rotate_left(8 * (len as u32 % 4));
+    }
+    words
+}
+
+/// Eight steps of MD4 with a round function, its constant and its rotations. Each step's result is
+/// the next step's `b`. They are written out, as in the RFC, for [`batch`].
 #[inline(always)]
 fn md4_round(
-    [mut a, mut b, mut c, mut d]: [u32; 4],
+    [a, b, c, d]: [u32; 4],
     mix: impl Fn(u32, u32, u32) -> u32,
     constant: u32,
-    shifts: [u32; 4],
-    words: [u32; 8],
+    [s0, s1, s2, s3]: [u32; 4],
+    [w0, w1, w2, w3, w4, w5, w6, w7]: [u32; 8],
 ) -> [u32; 4] {
-    for (word, shift) in words.into_iter().zip(shifts.into_iter().cycle()) {
+    let step = |[a, b, c, d]: [u32; 4], word: u32, shift| {
         // Only `mix` needs the result of the step before.
         let known = a.wrapping_add(word).wrapping_add(constant);
-        let mixed = known.wrapping_add(mix(b, c, d)).rotate_left(shift);
-        // Each step's result becomes the next step's `b`; the registers move on by one.
-        (a, b, c, d) = (d, mixed, b, c);
-    }
+        known.wrapping_add(mix(b, c, d)).rotate_left(shift)
+    };
+    let a = step([a, b, c, d], w0, s0);
+    let d = step([d, a, b, c], w1, s1);
+    let c = step([c, d, a, b], w2, s2);
+    let b = step([b, c, d, a], w3, s3);
+    let a = step([a, b, c, d], w4, s0);
+    let d = step([d, a, b, c], w5, s1);
+    let c = step([c, d, a, b], w6, s2);
+    let b = step([b, c, d, a], w7, s3);
     [a, b, c, d]
 }
 
 /// Three rounds over eight words: RFC 1320's round functions and constants, half as many steps.
-fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
-    let [w0, w1, w2, w3, w4, w5, w6, w7] = *words;
+/// Returns what is to be added to the state.
+#[inline(always)]
+fn half_md4(state: [u32; 4], words: [u32; 8]) -> [u32; 4] {
+    let [w0, w1, w2, w3, w4, w5, w6, w7] = words;
     let choose = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
     let majority = |x: u32, y: u32, z: u32| (y & z) | (x & (y | z));
     let parity = |x: u32, y, z| x ^ y ^ z;
     let order = [w0, w1, w2, w3, w4, w5, w6, w7];
-    let mut mixed = md4_round(*state, choose, 0, [3, 7, 11, 19], order);
+    let mixed = md4_round(state, choose, 0, [3, 7, 11, 19], order);
     let order = [w1, w3, w5, w7, w0, w2, w4, w6];
-    mixed = md4_round(mixed, majority, 0x5a82_7999, [3, 5, 9, 13], order);
+    let mixed = md4_round(mixed, majority, 0x5a82_7999, [3, 5, 9, 13], order);
     let order = [w3, w7, w2, w6, w1, w5, w0, w4];
-    mixed = md4_round(mixed, parity, 0x6ed9_eba1, [3, 9, 11, 15], order);
-    for (word, result) in state.iter_mut().zip(mixed) {
-        *word = word.wrapping_add(result);
-    }
+    md4_round(mixed, parity, 0x6ed9_eba1, [3, 9, 11, 15], order)
 }
 
 /// Sixteen cycles of TEA with the chunk as the key.

@@ -23,13 +23,26 @@ pub(super) fn default_hash(fs: &Fs) -> Option<HashVersion> {
 
 /// Returns the hash of a name as it is stored.
 pub(super) fn hash(fs: &Fs, version: HashVersion, name: &[u8]) -> DirHash {
-    let hash = dirhash::hash(version, &fs.geo.hash_seed, name);
-    #[cfg(test)]
-    let hash = DirHash {
+    masked(dirhash::hash(version, &fs.geo.hash_seed, name))
+}
+
+/// Returns the hashes of names.
+pub(super) fn hash_all(fs: &Fs, version: HashVersion, names: &[&[u8]]) -> Vec<DirHash> {
+    let hashes = dirhash::hash_all(version, &fs.geo.hash_seed, names);
+    hashes.into_iter().map(masked).collect()
+}
+
+#[cfg(not(test))]
+fn masked(hash: DirHash) -> DirHash {
+    hash
+}
+
+#[cfg(test)]
+fn masked(hash: DirHash) -> DirHash {
+    DirHash {
         major: hash.major & HASH_MASK.get(),
         minor: hash.minor & HASH_MASK.get(),
-    };
-    hash
+    }
 }
 
 #[cfg(test)]

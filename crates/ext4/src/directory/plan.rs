@@ -118,22 +118,20 @@ fn collect(
     version: HashVersion,
     entry: &NewEntry<'_>,
 ) -> Result<Vec<Item>, FormatError> {
-    let mut items = vec![Item {
-        hash: hash::hash(dir.fs, version, entry.name).major,
-        offset: NEW,
-        len: rec_len_for(entry.name.len()),
-    }];
-    for old in dir_entry::entries(block, dir.rules()) {
-        let old = old?;
-        if !old.is_dot_or_dotdot() {
-            items.push(Item {
-                hash: hash::hash(dir.fs, version, old.name).major,
-                offset: old.offset,
-                len: rec_len_for(old.name.len()),
-            });
-        }
-    }
-    items.sort_unstable_by_key(|item| (item.hash, item.offset));
+    let old = dir_entry::named(block, dir.rules())?;
+    let names: Vec<&[u8]> = std::iter::once(entry.name)
+        .chain(old.iter().map(|old| old.name))
+        .collect();
+    let offsets = std::iter::once(NEW).chain(old.iter().map(|old| old.offset));
+    let hashes = hash::hash_all(dir.fs, version, &names);
+    let mut items: Vec<Item> = (names.iter().zip(offsets).zip(hashes))
+        .map(|((name, offset), hash)| Item {
+            hash: hash.major,
+            offset,
+            len: rec_len_for(name.len()),
+        })
+        .collect();
+    items.sort_unstable_by_key(|item| u64::from(item.hash) << 32 | u64::from(item.offset));
     Ok(items)
 }
 

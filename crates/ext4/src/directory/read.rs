@@ -29,7 +29,7 @@ use crate::inline_data;
 use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::{Buf, BufMut};
 use ext4_format::dir_entry;
-use ext4_format::dirhash::{self, HashVersion};
+use ext4_format::dirhash::{self, DirHash, HashVersion};
 use ext4_format::error::FormatError;
 use ext4_format::inode::FileType;
 use units::{FileBlock, Ino};
@@ -250,16 +250,19 @@ fn parent_for_dots(dir: &Dir<'_>, pos: u64) -> Result<Option<Ino>> {
     Ok(linear::find_parent(dir)?.ino())
 }
 
-/// Returns the sort key of a name.
-fn key(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> u64 {
-    let hash = hash::hash(dir.fs, version, name);
-    let minor = match version {
+/// Returns the sort keys of names.
+fn keys(dir: &Dir<'_>, version: HashVersion, names: &[&[u8]]) -> Vec<u64> {
+    let hashes = hash::hash_all(dir.fs, version, names);
+    let minors = match version {
         HashVersion::Legacy | HashVersion::LegacyUnsigned => {
-            dirhash::hash(HashVersion::HalfMd4, &dir.fs.geo.hash_seed, name).minor
+            dirhash::hash_all(HashVersion::HalfMd4, &dir.fs.geo.hash_seed, names)
         }
-        _ => hash.minor,
+        _ => hashes.clone(),
     };
-    (u64::from(hash.major >> 1) << MAJOR_SHIFT) | (u64::from(minor) & !RANK_MAX)
+    let key = |(hash, other): (&DirHash, &DirHash)| {
+        (u64::from(hash.major >> 1) << MAJOR_SHIFT) | (u64::from(other.minor) & !RANK_MAX)
+    };
+    hashes.iter().zip(&minors).map(key).collect()
 }
 
 /// The major hash in a sort key or a position without [`FIRST_HASH`].
@@ -341,14 +344,11 @@ fn collect_keys(
     from: u64,
     chunk: &mut Chunk,
 ) -> Result<(), FormatError> {
-    for entry in dir_entry::entries(&data, dir.rules()) {
-        let entry = entry?;
-        if entry.is_dot_or_dotdot() {
-            continue;
-        }
-        let key = key(dir, version, entry.name);
+    let found = dir_entry::named(&data, dir.rules())?;
+    let names: Vec<&[u8]> = found.iter().map(|entry| entry.name).collect();
+    for (entry, key) in found.iter().zip(keys(dir, version, &names)) {
         if matters(key, from) {
-            chunk.push(key, &entry);
+            chunk.push(key, entry);
         }
     }
     chunk.leaves.push(data);
