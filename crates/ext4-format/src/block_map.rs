@@ -41,6 +41,21 @@ pub fn max_blocks(block_size: u32) -> u64 {
     indirect.fold(u64::from(DIRECT), u64::saturating_add)
 }
 
+/// Returns the number of indirect blocks of a file that has `blocks` blocks and no holes.
+#[must_use]
+pub fn indirect_blocks(blocks: u64, block_size: u32) -> u64 {
+    let below_root = |root: usize| {
+        let (levels, first) = root_pointer(root, block_size);
+        let blocks = blocks
+            .saturating_sub(first)
+            .min(covered(block_size, levels));
+        (1..=levels)
+            .map(|level| blocks.div_ceil(covered(block_size, level).max(1)))
+            .sum::<u64>()
+    };
+    (DIRECT as usize..ROOTS).map(below_root).sum()
+}
+
 /// The way from `i_block` to a file block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {

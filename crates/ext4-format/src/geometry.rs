@@ -347,14 +347,14 @@ impl Geometry {
 
     /// Returns the largest size in bytes of a file with a block map.
     ///
-    /// Without `huge_file` the inode counts the indirect blocks, too, in 32 bits of sectors.
+    /// Without `huge_file` the inode counts its blocks, the indirect ones too, in 32 bits of
+    /// sectors. As in the kernel, a file leaves as many for these as if all others had data.
     #[must_use]
     pub fn max_block_map_size(&self) -> u64 {
         let mut blocks = block_map::max_blocks(self.block_size).min(u64::from(u32::MAX));
         if !self.ro_compat.contains(RoCompatFeatures::HUGE_FILE) {
             let most = u64::from(u32::MAX) >> self.block_bits.saturating_sub(9);
-            let per_block = u64::from(block_map::pointers(self.block_size)).max(1);
-            let indirect = most / per_block + most / per_block / per_block + 4;
+            let indirect = block_map::indirect_blocks(most, self.block_size);
             blocks = blocks.min(most.saturating_sub(indirect));
         }
         blocks << self.block_bits.min(16)
