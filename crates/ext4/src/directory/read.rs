@@ -253,16 +253,14 @@ fn parent_for_dots(dir: &Dir<'_>, pos: u64) -> Result<Option<Ino>> {
 /// Returns the sort keys of names.
 fn keys(dir: &Dir<'_>, version: HashVersion, names: &[&[u8]]) -> Vec<u64> {
     let hashes = hash::hash_all(dir.fs, version, names);
-    let minors = match version {
-        HashVersion::Legacy | HashVersion::LegacyUnsigned => {
-            dirhash::hash_all(HashVersion::HalfMd4, &dir.fs.geo.hash_seed, names)
-        }
-        _ => hashes.clone(),
-    };
+    let is_legacy = matches!(version, HashVersion::Legacy | HashVersion::LegacyUnsigned);
+    let others =
+        is_legacy.then(|| dirhash::hash_all(HashVersion::HalfMd4, &dir.fs.geo.hash_seed, names));
+    let minors = others.as_ref().unwrap_or(&hashes);
     let key = |(hash, other): (&DirHash, &DirHash)| {
         (u64::from(hash.major >> 1) << MAJOR_SHIFT) | (u64::from(other.minor) & !RANK_MAX)
     };
-    hashes.iter().zip(&minors).map(key).collect()
+    hashes.iter().zip(minors).map(key).collect()
 }
 
 /// The major hash in a sort key or a position without [`FIRST_HASH`].

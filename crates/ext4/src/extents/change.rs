@@ -153,16 +153,18 @@ impl<S: NodesMut> Tree<'_, S> {
             self.splice(path, at, 1, &pieces, goal)?;
             return Ok(removed);
         }
-        if may_go_on && path.at > 1 && removed.end > range.start {
-            let before = self.leaf_entries(&path)?;
-            let before = before.get(..path.at - 1).unwrap_or_default();
-            for extent in before.iter().rev() {
-                if extent.file_block < range.start || !may_remove(extent)? {
-                    break;
-                }
-                removed.end = extent.file_block;
-                removed.extents.push(*extent);
+        // Most files have one extent.
+        let before = match may_go_on && path.at > 1 {
+            true => self.leaf_entries(&path)?,
+            false => Extents::new(),
+        };
+        let before = before.get(..path.at - 1).unwrap_or_default();
+        for extent in before.iter().rev() {
+            if extent.file_block < range.start || !may_remove(extent)? {
+                break;
             }
+            removed.end = extent.file_block;
+            removed.extents.push(*extent);
         }
         let (at, count) = (path.at - removed.extents.len(), removed.extents.len());
         self.splice(path, at, count, &[], goal)?;

@@ -1,6 +1,6 @@
 //! The way of inodes into memory: from the inode table, or new.
 
-use super::inode::{is_device, rdev_in};
+use super::inode::rdev_of;
 use super::{Attr, Inode, InodeRef};
 use crate::{Error, Fs, InodeDamage, Result};
 use ext4_format::features::IncompatFeatures;
@@ -189,10 +189,7 @@ impl Fs {
             return Ok(None);
         }
         let kind = self.checked_kind(ino, &fields)?;
-        let rdev = match is_device(kind) {
-            true => rdev_in(&fields.i_block),
-            false => 0,
-        };
+        let rdev = rdev_of(kind, &fields.i_block);
         Ok(Some(Attr::of_fields(ino, kind, &fields, rdev)))
     }
 

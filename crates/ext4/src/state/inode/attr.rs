@@ -139,7 +139,7 @@ impl Inode {
     /// The attributes that stat returns.
     pub fn attr(&self) -> Attr {
         let rdev = match is_device(self.kind) {
-            true => rdev_in(&self.i_block.read()),
+            true => rdev_of(self.kind, &self.i_block.read()),
             false => 0,
         };
         self.attr_of(&self.meta.lock(), rdev)
@@ -148,7 +148,7 @@ impl Inode {
     /// [`Inode::attr`], or `None` if it would wait for a lock.
     pub(crate) fn try_attr(&self) -> Option<Attr> {
         let rdev = match is_device(self.kind) {
-            true => rdev_in(&*self.i_block.try_read()?),
+            true => rdev_of(self.kind, &*self.i_block.try_read()?),
             false => 0,
         };
         Some(self.attr_of(&*self.meta.try_lock()?, rdev))
@@ -173,17 +173,20 @@ impl Inode {
 }
 
 /// Whether `i_block` has a device number, which never changes.
-pub(crate) fn is_device(kind: FileType) -> bool {
+fn is_device(kind: FileType) -> bool {
     matches!(kind, FileType::CharDevice | FileType::BlockDevice)
 }
 
-/// The device number in the `i_block` of a device file, as Linux's 32-bit `dev_t` (new encoding).
-pub(crate) fn rdev_in(i_block: &[u8; I_BLOCK_SIZE]) -> u32 {
+/// The device number in `i_block`, as Linux's 32-bit `dev_t` (new encoding); 0 if it is no device.
+pub(crate) fn rdev_of(kind: FileType, i_block: &[u8; I_BLOCK_SIZE]) -> u32 {
+    if !is_device(kind) {
+        return 0;
+    }
     let number = DeviceNumber::decode(i_block);
     (number.minor & 0xff) | (number.major << 8) | ((number.minor & !0xff) << 12)
 }
 
-/// The reverse of [`rdev_in`]'s encoding.
+/// The reverse of [`rdev_of`]'s encoding.
 pub(crate) fn decode_rdev(rdev: u32) -> DeviceNumber {
     DeviceNumber {
         major: (rdev >> 8) & 0xfff,

@@ -23,7 +23,7 @@ mod parent_hint;
 mod readahead;
 
 pub use attr::{Attr, SetAttr, SetTime};
-pub(crate) use attr::{decode_rdev, is_device, rdev_in};
+pub(crate) use attr::{decode_rdev, rdev_of};
 pub use batch::Route;
 pub(crate) use batch::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 pub use durability::SyncKind;

@@ -42,8 +42,9 @@ impl Counts {
 impl Growth<'_> {
     /// Grows the volume to the target, step by step.
     pub fn grow(mut self) -> Result<()> {
-        self.fill_last_group()?;
-        self.end_step()?;
+        if self.fill_last_group()? {
+            self.end_step()?;
+        }
         while self.fs.geo.blocks_count < self.target {
             let groups = self.fs.geo.groups;
             if self.fs.limit_of_table() == Some(u64::from(groups)) {
@@ -95,13 +96,13 @@ impl Growth<'_> {
         Ok(Geometry::from_superblock(&sb)?)
     }
 
-    /// Makes the last group a full one, or fills it up to the target.
-    fn fill_last_group(&self) -> Result<()> {
+    /// Makes the last group a full one, or fills it up to the target. Returns whether it has grown.
+    fn fill_last_group(&self) -> Result<bool> {
         let fs = self.fs;
         let end = fs.geo.group_first_block(GroupNo(fs.geo.groups)).0;
         let blocks = end.min(self.target);
         if blocks <= fs.geo.blocks_count {
-            return Ok(());
+            return Ok(false);
         }
         let counts = self.counts_at(blocks)?;
         let geo = self.geometry(counts)?;
@@ -109,7 +110,7 @@ impl Growth<'_> {
         fs.groups.extend_last_group(&handle, geo)?;
         self.store(counts);
         fs.mark_superblock_dirty(&handle);
-        Ok(())
+        Ok(true)
     }
 
     fn store(&self, counts: Counts) {
