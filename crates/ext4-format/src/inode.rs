@@ -33,17 +33,29 @@ const EXTRA_ISIZE: usize = 0x80;
 const SECTOR_BITS: u32 = 9;
 
 /// An inode in native integers. `B` is the type of `i_block`: `()` for the other fields alone, for
-/// a caller that keeps `i_block` apart from them.
+/// a caller that keeps `i_block` apart from them. The fields are in this order: stat reads those up
+/// to `crtime`, which lie in two lines of the processor's cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[repr(C)]
 pub struct InodeFields<B = [u8; I_BLOCK_SIZE]> {
     /// Type and permissions.
     pub mode: InodeMode,
+    /// Hard links.
+    pub links_count: u16,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Project; 0 if the inode has no room for it.
+    pub projid: u32,
     /// Size in bytes.
     pub size: u64,
+    /// Space used, in 512-byte sectors.
+    pub blocks: u64,
+    /// Flags; unknown bits are kept.
+    pub flags: InodeFlags,
+    /// Distinguishes the files that had this inode number.
+    pub generation: u32,
     /// Last access.
     pub atime: Timestamp,
     /// Last change of the inode.
@@ -52,26 +64,16 @@ pub struct InodeFields<B = [u8; I_BLOCK_SIZE]> {
     pub mtime: Timestamp,
     /// Creation; `None` if the inode has no room for it.
     pub crtime: Option<Timestamp>,
-    /// Deletion time in seconds, or the next inode of the orphan list.
-    pub dtime: u32,
-    /// Hard links.
-    pub links_count: u16,
-    /// Space used, in 512-byte sectors.
-    pub blocks: u64,
-    /// Flags; unknown bits are kept.
-    pub flags: InodeFlags,
     /// Version, for NFS and `statx`; 32 bits without room for more.
     pub version: u64,
-    /// Extent root, block map, symlink or device number.
-    pub i_block: B,
-    /// Distinguishes the files that had this inode number.
-    pub generation: u32,
     /// Block with extended attributes, 0 if none.
     pub file_acl: FsBlock,
+    /// Deletion time in seconds, or the next inode of the orphan list.
+    pub dtime: u32,
     /// Extra bytes after the first 128 that hold fields; 0 in 128-byte inodes.
     pub extra_isize: u16,
-    /// Project; 0 if the inode has no room for it.
-    pub projid: u32,
+    /// Extent root, block map, symlink or device number.
+    pub i_block: B,
 }
 
 impl Default for InodeFields {

@@ -110,30 +110,31 @@ enum Index {
     Many(Box<Tree>),
 }
 
-/// The pages of one file.
+/// The pages of one file. Its fields are in this order: stat reads the first.
+#[repr(C)]
 pub struct Mapping {
-    budget: Arc<Budget>,
-    /// Changed only under the lock of `index`, so plain stores suffice.
-    nr_pages: AtomicU32,
     /// Dirty pages and, in the upper half, pages under writeback. A reader without the lock sees
     /// both counts of one moment.
     tagged: AtomicU64,
+    /// Changed only under the lock of `index`, so plain stores suffice.
+    nr_pages: AtomicU32,
     /// Bytes charged for the inode.
     inode_bytes: AtomicU16,
     page_size: PageSize,
     index: Mutex<Index>,
+    budget: Arc<Budget>,
 }
 
 impl Mapping {
     /// An empty mapping whose pages, of this size, count against `budget`.
     pub fn new(budget: Arc<Budget>, page_size: PageSize) -> Mapping {
         Mapping {
-            budget,
-            nr_pages: AtomicU32::new(0),
             tagged: AtomicU64::new(0),
+            nr_pages: AtomicU32::new(0),
             inode_bytes: AtomicU16::new(0),
             page_size,
             index: Rank::Mapping.mutex(Index::Empty),
+            budget,
         }
     }
     /// The size of the file's pages.

@@ -395,7 +395,7 @@ impl Fs {
             return;
         }
         let Some(io) = inode.data.io() else { return };
-        let mapping = &inode.data.mapping;
+        let mapping = &inode.mapping;
         let waits = |cluster| mapping.has_unlanded_in(page::of_blocks(size.file_blocks(cluster)));
         let mut promised = io.nodes.lock();
         let all = promised.clusters.range(size.touching(page::blocks(pages)));

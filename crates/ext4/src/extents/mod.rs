@@ -258,7 +258,7 @@ pub(crate) fn convert(
             ExtentState::Unwritten => 0,
             ExtentState::Written => (range.start..stop).length(),
         };
-        if inode.data.mapping.unlanded_pages() <= own {
+        if inode.mapping.unlanded_pages() <= own {
             tree.collapse()?;
         }
         Ok(stop)
@@ -307,7 +307,7 @@ pub(crate) fn remove(
             && extents < REMOVE_EXTENTS
             && !(journaled && blocks >= REMOVE_JOURNALED))
     };
-    let mapping = &inode.data.mapping;
+    let mapping = &inode.mapping;
     let waits = |blocks: Range<FileBlock>| mapping.has_unlanded_in(page::of_blocks(blocks));
     let mut removal = clusters::Removal::new(fs, inode, left.clone(), handle.tid());
     modify(fs, handle, inode, |mut map, taken| {

@@ -207,7 +207,7 @@ impl<'a> Changes<'a> {
 
     fn promise_nodes(&self, view: &View<'_>, more: u64, claim: Claim) -> Result<()> {
         let shape = Shape::of(view, self.fs.geo.block_size);
-        let waiting = self.inode.data.mapping.unlanded_pages();
+        let waiting = self.inode.mapping.unlanded_pages();
         let wanted = worst_case(shape, waiting + more);
         let mut state = self.io.nodes.lock();
         let missing = wanted.saturating_sub(state.nodes.into());
@@ -233,7 +233,7 @@ impl Drop for Changes<'_> {
             self.fs.settle_clusters(self.inode, page::of_blocks(blocks));
         }
         // Otherwise `settle_nodes` is called when the pages are recorded.
-        if last && self.inode.data.mapping.unlanded_pages() == 0 {
+        if last && self.inode.mapping.unlanded_pages() == 0 {
             self.fs.settle_nodes(self.inode);
         }
     }
@@ -247,7 +247,7 @@ impl Fs {
         Ok(match root_of(inode, &root)? {
             Root::Tree(view) => {
                 let shape = Shape::of(&view, self.geo.block_size);
-                let waiting = inode.data.mapping.unlanded_pages();
+                let waiting = inode.mapping.unlanded_pages();
                 worst_case(shape, waiting + blocks.length()) == 0
             }
             Root::BlockMap => blocks.end.0 <= ext4_format::block_map::DIRECT,
@@ -264,7 +264,7 @@ impl Fs {
             return;
         }
         let root = inode.i_block.read();
-        let waiting = inode.data.mapping.unlanded_pages();
+        let waiting = inode.mapping.unlanded_pages();
         let wanted = match waiting {
             0 => 0,
             // No page can be recorded in a damaged tree, so the reservation stays.

@@ -126,7 +126,7 @@ impl Fs {
                     let changes = Changes::begin(self, inode);
                     let extents = extents::count_in(self, inode, page::blocks(inner.clone()))?;
                     // Pages in flight may become extents before they are dropped.
-                    let waiting = inode.data.mapping.unlanded_pages();
+                    let waiting = inode.mapping.unlanded_pages();
                     changes.promise(extents + waiting + 2, Claim::Margin)?;
                     self.unwrite(inode, inner)?;
                 }

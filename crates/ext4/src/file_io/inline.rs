@@ -153,7 +153,7 @@ impl Fs {
 fn may_become_inline(inode: &Inode) -> bool {
     let elsewhere = InodeFlags::JOURNAL_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
     !inode.flags().intersects(elsewhere)
-        && inode.data.mapping.pages() == 0
+        && inode.mapping.pages() == 0
         && !inode.has_unlanded()
         && extents::entries_of_root(inode) == Some(0)
 }

@@ -107,12 +107,12 @@ impl Fs {
     ) -> Result<PageIndex> {
         let io = inode.data.io();
         if io.is_some_and(|io| io.readahead.wait_for(pages.start))
-            && inode.data.mapping.state(pages.start).is_some()
+            && inode.mapping.state(pages.start).is_some()
         {
             return Ok(pages.start);
         }
         let _shared = inode.lock.read();
-        if inode.data.mapping.state(pages.start).is_some() {
+        if inode.mapping.state(pages.start).is_some() {
             return Ok(pages.start);
         }
         let end = next_cached(inode, pages.first_of(self.max_read_pages()));
@@ -121,7 +121,7 @@ impl Fs {
         match run {
             Run::Zeroes => {
                 for index in pages.numbers() {
-                    if let Some(buf) = inode.data.mapping.get(index) {
+                    if let Some(buf) = inode.mapping.get(index) {
                         out.copy(index, &buf);
                     } else {
                         out.fill(index);
@@ -155,11 +155,8 @@ impl Fs {
 
     /// Finds where the first of `pages` is, and the end of those that are there with it.
     fn run_at(&self, inode: &Inode, pages: Range<PageIndex>) -> Result<(Run, PageIndex)> {
-        let flags = inode.flags();
-        if flags.contains(InodeFlags::ENCRYPT) {
-            return Err(Error::Encrypted { ino: inode.ino });
-        }
-        if flags.contains(InodeFlags::INLINE_DATA) {
+        inode.check_not_encrypted()?;
+        if inode.flags().contains(InodeFlags::INLINE_DATA) {
             return self.inline_run(inode, pages);
         }
         let blocks = page::blocks(pages);
@@ -205,7 +202,7 @@ impl Fs {
         index: PageIndex,
         size: u64,
     ) -> Result<Option<Buf>> {
-        if inode.data.mapping.state(index).is_some() {
+        if inode.mapping.state(index).is_some() {
             return Ok(None);
         }
         let page = self.page_size.as_usize();
@@ -232,7 +229,7 @@ impl Fs {
         let mut plug = self.queue.plug();
         let mut at = pages.start;
         while at < pages.end {
-            if inode.data.mapping.state(at).is_some() {
+            if inode.mapping.state(at).is_some() {
                 at += 1;
                 continue;
             }
@@ -279,7 +276,7 @@ fn copy_cached(inode: &Inode, pages: Range<PageIndex>, out: &mut Target<'_>) -> 
         let mut found = SmallVec::<[Buf; 16]>::new();
         let part = (at..pages.end).first_of(16);
         let mut missed = false;
-        inode.data.mapping.get_range(part, |_, buf| match buf {
+        inode.mapping.get_range(part, |_, buf| match buf {
             Some(buf) if !missed => found.push(buf.clone()),
             _ => missed = true,
         });
@@ -301,7 +298,7 @@ fn copy_cached(inode: &Inode, pages: Range<PageIndex>, out: &mut Target<'_>) -> 
 /// inode's lock is held shared, a page that is not cached cannot be dirtied, written and evicted.
 fn next_cached(inode: &Inode, pages: Range<PageIndex>) -> PageIndex {
     let mut end = pages.end;
-    inode.data.mapping.get_range(pages, |index, buf| {
+    inode.mapping.get_range(pages, |index, buf| {
         if buf.is_some() {
             end = end.min(index);
         }
@@ -342,7 +339,7 @@ impl Target<'_> {
 
 /// Zeroes the bytes behind the end of the file in a page from the device.
 fn trim(inode: &Inode, mut buf: Buf, index: PageIndex, size: u64) -> Buf {
-    let live = live_bytes(inode.data.mapping.page_size(), index, size);
+    let live = live_bytes(inode.mapping.page_size(), index, size);
     if is_stale_behind(inode, &buf, live) {
         buf.make_mut()[live..].fill(0);
     }
@@ -353,7 +350,7 @@ fn trim(inode: &Inode, mut buf: Buf, index: PageIndex, size: u64) -> Buf {
 /// page that is cached by now, which another reader may have put there.
 fn keep(inode: &Inode, index: PageIndex, buf: Buf, mode: ReadMode) -> Buf {
     match mode {
-        ReadMode::Cached => inode.data.mapping.insert_clean(index, buf),
+        ReadMode::Cached => inode.mapping.insert_clean(index, buf),
         ReadMode::Direct => buf,
     }
 }

@@ -49,7 +49,7 @@ impl Fs {
         }
         // The pages before the tree: a page that is recorded in between is in the tree before it
         // loses its tags. The caller excludes writers, so that no page becomes dirty.
-        let unlanded = inode.data.mapping.next_unlanded(at);
+        let unlanded = inode.mapping.next_unlanded(at);
         let block = at.block();
         let (mapped, end) = match extents::lookup(self, inode, block)? {
             Map::Mapped { len, state, .. } => (

@@ -18,7 +18,7 @@ impl Fs {
         if size.is_block() {
             return Ok(());
         }
-        let mapping = &inode.data.mapping;
+        let mapping = &inode.mapping;
         let waits = |blocks: Range<FileBlock>| mapping.has_unlanded_in(page::of_blocks(blocks));
         let blocks = page::blocks(pages);
         let is_beside = |edge: FileCluster| {

@@ -245,7 +245,7 @@ impl Fs {
         size: u64,
         mapped: &mut Mapped<'_>,
     ) -> Result<PageState> {
-        let cached = inode.data.mapping.state(index);
+        let cached = inode.mapping.state(index);
         // A cached page has a block or a promise: holes are not cached.
         let reserve = cached.is_none() && mapped.needs_block(index)?;
         let delalloc = match reserve {
@@ -257,18 +257,17 @@ impl Fs {
                 self.groups.reserve(1)?;
             }
             let buf = BufMut::copy_of(part).freeze();
-            return Ok(inode.data.mapping.store_dirty(index, buf, delalloc));
+            return Ok(inode.mapping.store_dirty(index, buf, delalloc));
         }
         let copy = |bytes: &mut [u8]| bytes[within..within + part.len()].copy_from_slice(part);
         if cached.is_some()
-            && let Some(before) = inode.data.mapping.modify(index, Delalloc::Keep, copy)
+            && let Some(before) = inode.mapping.modify(index, Delalloc::Keep, copy)
         {
             return Ok(before);
         }
         // It was not cached, or it was reclaimed just now and has a block.
         let Some(mut buf) = self.page_for_update(inode, index, size)? else {
             return inode
-                .data
                 .mapping
                 .modify(index, Delalloc::Keep, copy)
                 .ok_or(Error::Internal("a page left the cache twice"));
@@ -277,7 +276,7 @@ impl Fs {
             self.groups.reserve(1)?;
         }
         copy(buf.make_mut());
-        Ok(inode.data.mapping.store_dirty(index, buf, delalloc))
+        Ok(inode.mapping.store_dirty(index, buf, delalloc))
     }
 }
 

@@ -24,7 +24,7 @@ impl Fs {
             return Ok(());
         }
         let zero = |bytes: &mut [u8]| bytes[range.clone()].fill(0);
-        let before = match inode.data.mapping.modify(index, Delalloc::Keep, zero) {
+        let before = match inode.mapping.modify(index, Delalloc::Keep, zero) {
             Some(before) => before,
             None => {
                 if !matches!(
@@ -40,7 +40,7 @@ impl Fs {
                     return Ok(());
                 };
                 zero(buf.make_mut());
-                inode.data.mapping.store_dirty(index, buf, Delalloc::Keep)
+                inode.mapping.store_dirty(index, buf, Delalloc::Keep)
             }
         };
         self.bdi.add_dirty(u64::from(!before.dirty));
@@ -85,7 +85,7 @@ impl Fs {
         if self.page_size.within(size) == 0 || inode.data.write_failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let Some(content) = inode.data.mapping.get(page) else {
+        let Some(content) = inode.mapping.get(page) else {
             return Ok(());
         };
         if let Map::Mapped {

@@ -23,8 +23,8 @@ impl Fs {
     /// A file that may have been written to is closed. If it was truncated to zero before, this
     /// starts writing its contents. Waits only while thousands of files are queued.
     pub fn release(&self, inode: &InodeRef) {
-        if inode.data.truncated.load(Ordering::Relaxed) && inode.data.mapping.dirty_pages() > 0 {
-            let bytes = inode.data.mapping.dirty_bytes();
+        if inode.data.truncated.load(Ordering::Relaxed) && inode.mapping.dirty_pages() > 0 {
+            let bytes = inode.mapping.dirty_bytes();
             // The queue refuses it only while the volume is unmounted, which writes everything.
             let request = SyncRequest::WriteBack(inode.clone());
             let _ = self.fsyncs.submit(request, Load::Bytes(bytes));

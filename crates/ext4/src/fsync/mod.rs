@@ -54,7 +54,7 @@ impl Fs {
         if self.is_read_only() {
             return self.make_recorded_durable(inode, kind, Caller::Other);
         }
-        let _timed = self.bdi.begin_fsync(inode.data.mapping.dirty_bytes());
+        let _timed = self.bdi.begin_fsync(inode.mapping.dirty_bytes());
         let begin = inode.size_to_sync();
         let route = self.route_for(std::iter::once((inode, kind)));
         self.write_and_record(inode, route)?;
@@ -78,7 +78,7 @@ impl Fs {
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
         let _timed = (inodes.len() <= FEW_FILES).then(|| {
-            let bytes = inodes.iter().map(|inode| inode.data.mapping.dirty_bytes());
+            let bytes = inodes.iter().map(|inode| inode.mapping.dirty_bytes());
             self.bdi.begin_queued_fsync(bytes.sum())
         });
         let route = self.route_for(targets.iter().map(|t| (&t.inode, t.kind)));
@@ -117,10 +117,7 @@ impl Fs {
         &self,
         files: impl Iterator<Item = (&'a InodeRef, SyncKind)> + Clone,
     ) -> Route {
-        let bytes: u64 = files
-            .clone()
-            .map(|(f, _)| f.data.mapping.dirty_bytes())
-            .sum();
+        let bytes: u64 = files.clone().map(|(f, _)| f.mapping.dirty_bytes()).sum();
         if bytes > LOG_BYTES || self.journal.is_crowded() {
             return Route::Home;
         }

@@ -21,7 +21,7 @@ impl Fs {
     /// while thousands are queued. While the volume is unmounted, or if no thread can be started,
     /// `done` is called before this returns.
     pub fn fsync_later(&self, target: SyncTarget, done: impl FnOnce(Result<()>) + Send + 'static) {
-        let bytes = target.inode.data.mapping.dirty_bytes();
+        let bytes = target.inode.mapping.dirty_bytes();
         self.bdi.note_queued_fsync(bytes);
         let request = SyncRequest::Fsync(target, Box::new(done));
         if let Err(request) = self.fsyncs.submit(request, Load::Bytes(bytes)) {

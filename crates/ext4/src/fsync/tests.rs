@@ -90,9 +90,7 @@ fn after_an_unmount_only_what_it_has_written_is_durable() {
     fs.sync().unwrap();
     // A page that became dirty after it.
     let page = BufMut::zeroed(PAGE_SIZE).freeze();
-    file.data
-        .mapping
-        .store_dirty(PageIndex(0), page, Delalloc::Keep);
+    file.mapping.store_dirty(PageIndex(0), page, Delalloc::Keep);
     fs.bdi.add_dirty(1);
     fs.bdi.mark_dirty(&file);
     assert!(fsync_in_each_way(&fs, &file).iter().all(Result::is_err));

@@ -98,7 +98,7 @@ impl Fs {
         }
         let bytes: u64 = unknown
             .iter()
-            .map(|inode| inode.data.mapping.dirty_bytes())
+            .map(|inode| inode.mapping.dirty_bytes())
             .sum();
         // Without file types in the entries each entry's inode would have to be read.
         let typed = self.geo.incompat.contains(IncompatFeatures::FILETYPE);

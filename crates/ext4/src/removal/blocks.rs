@@ -33,7 +33,7 @@ impl Fs {
         pages: Range<PageIndex>,
         _lock: &MutexGuard<'_, PageIndex>,
     ) {
-        let removed = inode.data.mapping.remove(pages.clone());
+        let removed = inode.mapping.remove(pages.clone());
         self.bdi.sub_dirty(removed.dirty);
         self.groups.unreserve(removed.delalloc);
         self.settle_clusters(inode, pages);
@@ -97,7 +97,7 @@ impl Fs {
 /// Removes the pages of an inode that is at rest. No thread gathers any, as none is dirty, so this
 /// needs no lock.
 pub(super) fn drop_clean_pages(inode: &Inode, pages: Range<PageIndex>) {
-    if inode.data.mapping.pages() > 0 {
-        inode.data.mapping.remove(pages);
+    if inode.mapping.pages() > 0 {
+        inode.mapping.remove(pages);
     }
 }

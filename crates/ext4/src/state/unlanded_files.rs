@@ -55,7 +55,7 @@ impl UnlandedFiles {
         }
         let mut shard = self.shard(inode).lock();
         inode.data.unlanded_listed.store(false, Ordering::Release);
-        if inode.data.mapping.has_unlanded() {
+        if inode.mapping.has_unlanded() {
             inode.data.unlanded_listed.store(true, Ordering::Release);
             shard.insert(inode.ino.0, inode.clone());
             return;

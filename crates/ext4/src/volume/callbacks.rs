@@ -22,7 +22,7 @@ impl WritebackFs for Fs {
     }
 
     fn mapping(inode: &Inode) -> &Mapping {
-        &inode.data.mapping
+        &inode.mapping
     }
 
     fn errors(inode: &Inode) -> &ErrSeq {

@@ -221,10 +221,7 @@ impl Fs {
 
     /// Drops the cached clean pages of one file.
     pub fn invalidate(&self, inode: &InodeRef) {
-        inode
-            .data
-            .mapping
-            .invalidate(PageIndex::FIRST..PageIndex::END);
+        inode.mapping.invalidate(PageIndex::FIRST..PageIndex::END);
     }
 }
 

@@ -50,7 +50,7 @@ struct Submitted {
 /// Whether there are dirty pages to write back. Pages behind the end do not count: the write that
 /// is storing them marks the inode dirty afterwards.
 pub(crate) fn is_dirty(inode: &Inode) -> bool {
-    let mapping = &inode.data.mapping;
+    let mapping = &inode.mapping;
     mapping.dirty_pages() > 0
         && (mapping.writeback_pages() > 0
             || mapping

@@ -189,7 +189,7 @@ impl Fs {
         if range.error.is_some() {
             inode.data.write_failed.store(true, Ordering::Release);
         }
-        let redirtied = inode.data.mapping.fail_writeback(range.pages());
+        let redirtied = inode.mapping.fail_writeback(range.pages());
         self.bdi
             .sub_dirty(u64::from(range.pages).saturating_sub(redirtied));
         self.bdi.mark_dirty(inode);
@@ -215,7 +215,7 @@ impl Fs {
 
 /// Pages of the inode are recorded. If no others are left, a failed write is forgotten.
 fn note_landed(inode: &Inode) {
-    if inode.data.write_failed.load(Ordering::Acquire) && !inode.data.mapping.has_unlanded() {
+    if inode.data.write_failed.load(Ordering::Acquire) && !inode.mapping.has_unlanded() {
         inode.data.write_failed.store(false, Ordering::Release);
     }
 }

@@ -96,7 +96,7 @@ impl Fs {
             false => batch.route,
         };
         let few = self.page_size.count_in(SMALL_FILE) as usize;
-        let is_small = pages.len() <= few && inode.data.mapping.dirty_pages() == 0;
+        let is_small = pages.len() <= few && inode.mapping.dirty_pages() == 0;
         let placement = match is_small {
             true => Placement::Stream,
             false => Placement::NearFile,
@@ -125,13 +125,10 @@ impl Fs {
                     Err(error) => {
                         // Pages that were taken and not submitted are dirty again.
                         let from = page.index;
-                        let mut failed = inode.data.mapping.fail_writeback(from..next);
+                        let mut failed = inode.mapping.fail_writeback(from..next);
                         let mut count = next - from;
                         for page in pages.by_ref() {
-                            failed += inode
-                                .data
-                                .mapping
-                                .fail_writeback(page.index..page.index + 1);
+                            failed += inode.mapping.fail_writeback(page.index..page.index + 1);
                             count += 1;
                         }
                         self.bdi.sub_dirty(u64::from(count) - failed);

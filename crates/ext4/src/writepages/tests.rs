@@ -47,7 +47,7 @@ fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Ve
     fs.finish(&batch).unwrap();
     let mut next = PageIndex::FIRST;
     std::iter::from_fn(|| {
-        let dirty = file.data.mapping.next_dirty(next)?;
+        let dirty = file.mapping.next_dirty(next)?;
         next = dirty + 1;
         Some(dirty.0)
     })
@@ -115,7 +115,7 @@ fn a_range_of_very_many_unwritten_extents_is_recorded_in_several_handles() {
 
     fs.finish(&batch).unwrap();
 
-    assert_eq!(file.data.mapping.unlanded_pages(), 0);
+    assert_eq!(file.mapping.unlanded_pages(), 0);
     fs.fsync(&file, SyncKind::Fsync).unwrap();
     fs.crash();
     drop((file, fs));
@@ -196,7 +196,7 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
             plug.flush();
             waiting.join().unwrap().unwrap();
         });
-        assert_eq!(file.data.mapping.unlanded_pages(), 0);
+        assert_eq!(file.mapping.unlanded_pages(), 0);
     };
     let (landed, rest) = files.split_at(80);
     landed.iter().for_each(|file| fs.write_back(file).unwrap());

@@ -158,7 +158,7 @@ impl Inode {
         let f = &meta.fields;
         // As in the kernel, pages that wait for their blocks are counted: a program that caches the
         // attributes, as the kernel does for a mount, is not told when a page gets its block.
-        let mapping = &self.data.mapping;
+        let mapping = &self.mapping;
         let waiting = match f.blocks {
             // With clusters, pages have no tag. A file without blocks would be taken for a hole.
             0 => mapping.unlanded_pages().min(mapping.pages()),

@@ -143,13 +143,13 @@ impl Durability {
 impl Inode {
     /// The page behind the last one that calls which have returned may have dirtied.
     pub(crate) fn end_page(&self) -> PageIndex {
-        let page_size = self.data.mapping.page_size();
+        let page_size = self.mapping.page_size();
         page_size.index_after(self.meta.lock().size)
     }
 
     /// Whether any page is dirty, gathered, in flight or landed but not recorded (one atomic).
     pub(crate) fn has_unlanded(&self) -> bool {
-        self.data.mapping.unlanded_pages() > 0
+        self.mapping.unlanded_pages() > 0
     }
 
     /// Whether no page is unlanded, and nothing is read ahead. If the caller is the only user, or
@@ -171,7 +171,7 @@ impl Inode {
         max: usize,
         pages: &mut Vec<DirtyPage>,
     ) -> usize {
-        if self.data.mapping.dirty_pages() == 0 {
+        if self.mapping.dirty_pages() == 0 {
             return 0;
         }
         let entered = {
@@ -184,7 +184,6 @@ impl Inode {
         };
         let end = range.end.min(self.end_page());
         let taken = self
-            .data
             .mapping
             .take_dirty(range.start..end.max(range.start), max, pages);
         if taken == 0 && entered {
@@ -226,7 +225,7 @@ impl Inode {
     ) {
         let mut meta = self.meta.lock();
         debug_assert!(
-            pages.end <= self.data.mapping.page_size().index_after(meta.size),
+            pages.end <= self.mapping.page_size().index_after(meta.size),
             "blocks behind the end"
         );
         // Named first: a thread that finds no unlanded page reads the number without the lock.
@@ -234,8 +233,8 @@ impl Inode {
             true => self.mark_dirty(fs, handle),
             false => self.mark_dirty_attributes(fs, handle),
         }
-        self.data.mapping.end_writeback(pages.clone());
-        meta.note_recorded(&self.data.mapping, pages);
+        self.mapping.end_writeback(pages.clone());
+        meta.note_recorded(&self.mapping, pages);
     }
 
     /// Raises the size to `end` at least, and the size on disk unless pages are unrecorded. Marks
@@ -243,7 +242,7 @@ impl Inode {
     pub(crate) fn grow(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>, end: u64) {
         let mut meta = self.meta.lock();
         meta.size = meta.size.max(end);
-        meta.follow_size(&self.data.mapping);
+        meta.follow_size(&self.mapping);
         if meta.size_waits() {
             fs.waiting_sizes.note_set();
         }
@@ -253,7 +252,7 @@ impl Inode {
     /// Raises the size on disk after an event that had no handle. Cheap where there is nothing to
     /// do.
     pub(crate) fn follow_size(self: &Arc<Self>, fs: &Fs) -> Result<()> {
-        if self.meta.lock().is_behind(&self.data.mapping) {
+        if self.meta.lock().is_behind(&self.mapping) {
             let handle = fs.journal.start(2)?;
             self.grow(fs, &handle, 0);
         }
@@ -289,9 +288,9 @@ impl Inode {
     /// size on disk to the end.
     pub(crate) fn size_beyond_pages(&self) -> Option<SizeToSync> {
         let meta = self.meta.lock();
-        let page_size = self.data.mapping.page_size();
+        let page_size = self.mapping.page_size();
         let last = page_size.index_of(meta.size.checked_sub(1)?);
-        let state = self.data.mapping.state(last).unwrap_or_default();
+        let state = self.mapping.state(last).unwrap_or_default();
         let waits = meta.size_waits() && !state.dirty && !state.writeback;
         waits.then_some(SizeToSync {
             size: meta.size,

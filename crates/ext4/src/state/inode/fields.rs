@@ -8,7 +8,7 @@ use crate::{Error, Result};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, InodeMode, Timestamp};
 use std::ops::Range;
 use sync::atomic::Ordering;
-use units::{FsBlock, Ino, PageIndex};
+use units::{FsBlock, PageIndex};
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -132,7 +132,7 @@ impl Inode {
     /// Cuts a file off at `size`, or lets it grow to it, and sets its times.
     pub(crate) fn cut(&self, size: u64, now: Timestamp) {
         let mut meta = self.meta.lock();
-        meta.cut_size(size, &self.data.mapping);
+        meta.cut_size(size, &self.mapping);
         meta.fields.mtime = now;
         meta.fields.ctime = now;
     }
@@ -150,7 +150,7 @@ impl Inode {
     pub(crate) fn place_pages(&self, sectors: i64, pages: Range<PageIndex>) -> u64 {
         let mut meta = self.meta.lock();
         meta.fields.blocks = meta.fields.blocks.saturating_add_signed(sectors);
-        self.data.mapping.end_delalloc(pages)
+        self.mapping.end_delalloc(pages)
     }
     /// Counts blocks that were added to the inode, or taken from it, in units of 512 bytes.
     pub(crate) fn add_sectors(&self, sectors: i64) {
@@ -164,7 +164,7 @@ impl Inode {
     /// As [`Inode::check_may_open_for_writing`].
     pub(crate) fn begin_write(&self, mode: WriteMode) -> Result<u64> {
         let meta = self.meta.lock();
-        check_flags_allow_write(self.ino, meta.fields.flags, mode)?;
+        self.check_flags_allow_write(meta.fields.flags, mode)?;
         Ok(meta.size)
     }
     /// A write has stored its pages up to byte `end`. Raises the size and sets the times.
@@ -247,7 +247,7 @@ impl Inode {
     /// `NotPermitted` for an immutable file, and for an append-only one unless `mode` is `Append`;
     /// `Encrypted`; `Verity` for a file whose contents have a hash tree.
     pub fn check_may_open_for_writing(&self, mode: WriteMode) -> Result<()> {
-        check_flags_allow_write(self.ino, self.flags(), mode)
+        self.check_flags_allow_write(self.flags(), mode)
     }
 
     /// Checks that the contents may be read.
@@ -261,7 +261,24 @@ impl Inode {
     /// # Errors
     /// `Encrypted` for a file with encrypted contents, and for a directory with encrypted names.
     pub(crate) fn check_not_encrypted(&self) -> Result<()> {
-        check_not_encrypted(self.ino, self.flags())
+        match self.is_encrypted {
+            true => Err(Error::Encrypted { ino: self.ino }),
+            false => Ok(()),
+        }
+    }
+
+    fn check_flags_allow_write(&self, flags: InodeFlags, mode: WriteMode) -> Result<()> {
+        let forbidden = match mode {
+            WriteMode::Anywhere => InodeFlags::PROTECTING,
+            WriteMode::Append => InodeFlags::IMMUTABLE,
+        };
+        if flags.intersects(forbidden) {
+            return Err(Error::NotPermitted);
+        }
+        if flags.contains(InodeFlags::VERITY) {
+            return Err(Error::Verity { ino: self.ino });
+        }
+        self.check_not_encrypted()
     }
 }
 
@@ -269,27 +286,6 @@ impl InodeMeta {
     pub(super) fn has_xattrs(&self) -> bool {
         self.inline_xattrs.is_some() || self.fields.file_acl.0 != 0
     }
-}
-
-fn check_not_encrypted(ino: Ino, flags: InodeFlags) -> Result<()> {
-    match flags.contains(InodeFlags::ENCRYPT) {
-        true => Err(Error::Encrypted { ino }),
-        false => Ok(()),
-    }
-}
-
-fn check_flags_allow_write(ino: Ino, flags: InodeFlags, mode: WriteMode) -> Result<()> {
-    let forbidden = match mode {
-        WriteMode::Anywhere => InodeFlags::PROTECTING,
-        WriteMode::Append => InodeFlags::IMMUTABLE,
-    };
-    if flags.intersects(forbidden) {
-        return Err(Error::NotPermitted);
-    }
-    if flags.contains(InodeFlags::VERITY) {
-        return Err(Error::Verity { ino });
-    }
-    check_not_encrypted(ino, flags)
 }
 
 /// The mode after a write: no set-user-ID, and no set-group-ID (which without group execution means

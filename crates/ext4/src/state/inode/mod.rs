@@ -35,9 +35,9 @@ pub(crate) use node_promise::{NodeKey, Promised};
 pub(crate) use readahead::{Arrival, is_stale_behind, live_bytes};
 
 use super::Fs;
-use cache::{Budget, CachedInode, ErrSeq, Mapping, Pins, heap_bytes};
+use cache::{CachedInode, ErrSeq, Mapping, Pins, heap_bytes};
 use durability::Durability;
-use ext4_format::inode::{FileType, InodeFields};
+use ext4_format::inode::{FileType, InodeFields, InodeFlags};
 use io::IoSlot;
 use jbd2::Handle;
 use parent_hint::ParentHint;
@@ -45,23 +45,24 @@ use std::mem::offset_of;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Mutex, Rank, RwLock};
-use units::{Ino, PageSize};
+use units::Ino;
 use writeback::DirtyState;
 
 /// A pinned inode.
 pub type InodeRef = cache::InodeRef<Inode>;
 
-/// The fields of an inode but its map of blocks.
+/// The fields of an inode but its map of blocks. They are in this order: a read needs the first.
+#[repr(C)]
 pub(crate) struct InodeMeta {
+    /// The size that users see.
+    pub size: u64,
     /// The on-disk fields. `fields.size` is the size on disk, which follows `size` (see
     /// `durability.rs`). `i_block` is apart from them: see [`Inode::i_block`].
     pub fields: InodeFields<()>,
-    /// The size that users see.
-    pub size: u64,
-    /// Truncations since the inode was loaded, modulo 2^32.
-    pub cuts: u32,
     /// The in-inode extended attributes (the bytes after the extra fields), if there are any.
     pub inline_xattrs: Option<Box<[u8]>>,
+    /// Truncations since the inode was loaded, modulo 2^32.
+    pub cuts: u32,
     /// Its place on the orphan list or in the orphan file.
     pub orphan: Option<OrphanPlace>,
     /// Not on disk: an unnamed file is pinned until it has a name, and gone after a crash.
@@ -82,7 +83,8 @@ pub(crate) enum OrphanPlace {
 }
 
 /// An inode in memory. Its fields are in this order: a look-up and stat read the first
-/// `HOT_BYTES`, which lie in a few lines of the processor's cache.
+/// `HOT_BYTES`, which lie in a few lines of the processor's cache. An open needs the first line of
+/// them, and a read of cached pages the second, too.
 #[repr(C)]
 pub struct Inode {
     pub(crate) pins: Pins,
@@ -91,13 +93,18 @@ pub struct Inode {
     pub(crate) parent: ParentHint,
     /// Checked when the inode was loaded or made; never changes.
     pub(super) kind: FileType,
+    /// Whether the contents or names are encrypted; never changes. An open asks for it, and so
+    /// needs no other line of the inode.
+    is_encrypted: bool,
     /// Whether the link count is 0; changed with it, under the lock of `meta`.
     nameless: AtomicBool,
     /// Whether it is in [`super::ChangedInodes`].
     pub(crate) registered: AtomicBool,
+    /// The pages of a file.
+    pub(crate) mapping: Mapping,
     /// Everything on disk but `i_block`. Other modules use the methods of `fields`.
     pub(super) meta: Mutex<InodeMeta>,
-    /// The contents of a file.
+    /// What writeback knows of the pages.
     pub(crate) data: FileData,
     /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's
     /// number.
@@ -108,18 +115,16 @@ pub struct Inode {
     pub(crate) fs: Weak<Fs>,
 }
 
-/// Bytes at the start of an inode that a look-up and stat read: up to the counts of its pages.
-pub(crate) const HOT_BYTES: usize = offset_of!(Inode, data) + size_of::<Mapping>();
+/// Bytes at the start of an inode that a look-up and stat read.
+pub(crate) const HOT_BYTES: usize = offset_of!(Inode, data);
 
 /// A cached inode takes at most 512 bytes, with its entry in the table and one name. Debug builds
 /// have larger locks.
 #[cfg(not(any(debug_assertions, explore)))]
 const _: () = assert!(cache::InodeTable::<Inode>::INODE_BYTES + cache::NAME_BYTES <= 512);
 
-/// The contents of a file, from the page cache to the device. Its fields are in this order.
-#[repr(C)]
+/// What writeback knows of the pages of a file.
 pub(crate) struct FileData {
-    pub mapping: Mapping,
     /// Its place on the dirty lists of writeback.
     pub dirty_state: DirtyState,
     /// Data and metadata that are not durable yet.
@@ -142,9 +147,8 @@ pub(crate) struct FileData {
 }
 
 impl FileData {
-    fn new(budget: &Arc<Budget>, page_size: PageSize) -> FileData {
+    fn new() -> FileData {
         FileData {
-            mapping: Mapping::new(budget.clone(), page_size),
             dirty_state: DirtyState::default(),
             unlanded_listed: AtomicBool::new(false),
             durability: Durability::default(),
@@ -168,6 +172,7 @@ impl Inode {
     ) -> Inode {
         let (fields, i_block) = fields.replace_i_block(());
         let nameless = AtomicBool::new(fields.links_count == 0);
+        let is_encrypted = fields.flags.contains(InodeFlags::ENCRYPT);
         Inode {
             ino,
             kind,
@@ -177,7 +182,8 @@ impl Inode {
                 FileType::Directory => Rank::Directory.rw_lock(()),
                 _ => Rank::FileContents.rw_lock(()),
             },
-            data: FileData::new(&fs.budget, fs.page_size),
+            mapping: Mapping::new(fs.budget.clone(), fs.page_size),
+            data: FileData::new(),
             i_block: Rank::InodeBlocks.rw_lock(i_block),
             meta: Rank::InodeMeta.mutex(InodeMeta {
                 size: fields.size,
@@ -187,6 +193,7 @@ impl Inode {
                 orphan: None,
                 first_link: FirstLink::default(),
             }),
+            is_encrypted,
             nameless,
             registered: AtomicBool::new(false),
             parent: ParentHint::default(),
@@ -205,7 +212,7 @@ impl Inode {
 
     /// Bytes of dirty pages.
     pub fn unwritten_bytes(&self) -> u64 {
-        self.data.mapping.dirty_bytes()
+        self.mapping.dirty_bytes()
     }
 
     /// Registers a change of `meta` or `i_block` made under `handle`: the inode is serialised into
@@ -257,7 +264,7 @@ impl CachedInode for Inode {
     }
 
     fn mapping(&self) -> &Mapping {
-        &self.data.mapping
+        &self.mapping
     }
 
     fn is_clean(&self) -> bool {

@@ -139,13 +139,13 @@ impl EndIo for Arrival {
     fn end_io(&self, _tag: u64, payload: Payload, result: Result<(), IoError>) {
         if let (Payload::Read(bufs), Ok(())) = (payload, result) {
             let size = self.inode.size();
-            let page_size = self.inode.data.mapping.page_size();
+            let page_size = self.inode.mapping.page_size();
             for (index, mut buf) in self.range.numbers().zip(bufs) {
                 let live = live_bytes(page_size, index, size);
                 if is_stale_behind(&self.inode, &buf, live) {
                     buf[live..].fill(0);
                 }
-                self.inode.data.mapping.insert_clean(index, buf.freeze());
+                self.inode.mapping.insert_clean(index, buf.freeze());
             }
         }
         // A failed readahead is silent: a reader that needs the page reads it and gets the error.

@@ -200,8 +200,7 @@ fn a_sync_beside_a_writer_covers_a_size_that_was_set() {
         let syncing = scope.spawn(|| fs.sync().unwrap());
         // The first page is on its way: a page that is dirtied now is not part of the sync.
         let began = std::time::Instant::now();
-        while file.data.mapping.writeback_pages() == 0 && began.elapsed() < Duration::from_secs(20)
-        {
+        while file.mapping.writeback_pages() == 0 && began.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(1));
         }
         fs.write(&file, 9 * PAGE, &[8; PAGE_SIZE]).unwrap();
