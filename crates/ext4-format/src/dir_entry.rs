@@ -411,29 +411,22 @@ pub fn pack(
     for offset in offsets {
         let record = record_at(source, offset)?;
         let len = rec_len_for(usize::from(record.name_len));
-        let no_room = FormatError::NoRoom {
-            structure: "directory block",
-            need: u64::from(at).saturating_add(u64::from(len)),
-            have: end as u64,
-        };
         let next = at.saturating_add(len);
-        if next as usize > end {
-            return Err(no_room);
-        }
-        let named = HEADER.saturating_add(usize::from(record.name_len));
-        let from = source.get(offset as usize..).and_then(|s| s.get(..named));
-        let to = block
-            .get_mut(at as usize..)
-            .and_then(|b| b.get_mut(..named));
-        let (Some(from), Some(to)) = (from, to) else {
-            return Err(no_room);
-        };
-        to.copy_from_slice(from);
-        set_rec_len(block, at, len).ok_or(no_room)?;
+        let from = source.get(offset as usize..).unwrap_or_default();
+        let to = block.get_mut(at as usize..end).unwrap_or_default();
+        copy_record(to, from, len as usize)
+            .and_then(|()| set_rec_len(block, at, len))
+            .ok_or_else(|| FormatError::NoRoom {
+                structure: "directory block",
+                need: u64::from(next),
+                have: end as u64,
+            })?;
         last = Some(at);
         at = next;
     }
     if let Some(last) = last {
+        let behind = block.get_mut(at as usize..end).unwrap_or_default();
+        behind.iter_mut().take(SPILL).for_each(|byte| *byte = 0);
         let rec_len = saturating_u32(end).saturating_sub(last);
         let bad = FormatError::DirRecLen {
             offset: last,
@@ -442,6 +435,26 @@ pub fn pack(
         set_rec_len(block, last, rec_len).ok_or(bad)?;
     }
     Ok(())
+}
+
+/// Most records have at most so many bytes. Such a one is copied by moves of so many bytes, where
+/// there are so many.
+const SHORT: usize = 32;
+
+/// Bytes that a copy of the shortest record may write behind it.
+const SPILL: usize = SHORT - MIN_REC_LEN as usize;
+
+/// Copies the first `len` bytes, which are a record. Returns `None` if there is no room.
+#[inline]
+fn copy_record(to: &mut [u8], from: &[u8], len: usize) -> Option<()> {
+    if len <= SHORT
+        && let (Some(to), Some(from)) = (to.first_chunk_mut::<SHORT>(), from.first_chunk())
+    {
+        *to = *from;
+        return Some(());
+    }
+    to.get_mut(..len)?.copy_from_slice(from.get(..len)?);
+    Some(())
 }
 
 /// Removes the entry at `offset`: its predecessor takes its space over, or it becomes unused.
@@ -593,6 +606,34 @@ mod tests {
         assert!(has_tail(&packed));
         assert_eq!(used_bytes(&packed), Ok(12 + 16 + 12));
         assert_eq!(records(&packed, 100).count(), 4);
+    }
+
+    #[test]
+    fn pack_leaves_zeroes_behind_the_last_record() {
+        for name in [&b"a"[..], b"abcdefgh", &[b'x'; 24], &[b'x'; 25]] {
+            let block = block_with(&[name, b"behind"]);
+            let mut packed = vec![0xff; 1024];
+            pack(&mut packed, Tail::Checksum, &block, [0]).unwrap();
+            let len = rec_len_for(name.len()) as usize;
+            assert_eq!(packed[6..len], block[6..len]);
+            assert_eq!(packed[len..1012], vec![0; 1012 - len]);
+            assert!(has_tail(&packed));
+        }
+    }
+
+    #[test]
+    fn pack_fills_a_block_up_to_its_tail() {
+        let names: Vec<[u8; 4]> = (0..84u32)
+            .map(|n| (n | 0x3030_3030).to_le_bytes())
+            .collect();
+        let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
+        let block = block_with(&names);
+        let offsets = || (0..84).map(|n| n * 12);
+        let mut packed = vec![0xff; 1024];
+        pack(&mut packed, Tail::Checksum, &block, offsets()).unwrap();
+        assert_eq!(packed, block);
+        let refused = pack(&mut packed, Tail::Checksum, &block, offsets().chain([0]));
+        assert!(matches!(refused, Err(FormatError::NoRoom { .. })));
     }
 
     /// Random insertions and removals keep the block equal to a map, and its chain whole.

@@ -101,15 +101,28 @@ fn capacity(dir: &Dir<'_>) -> u32 {
     dir.block_size().saturating_sub(tail) as u32
 }
 
-/// A record that a split moves.
-#[derive(Clone, Copy)]
-struct Item {
-    hash: u32,
-    /// The offset in the old block; `NEW` for the entry to add.
-    offset: u32,
-    len: u32,
+/// A record that a split moves, in one word, so that a sort moves and compares words: its hash (32
+/// bits), its offset in the old block (16 bits) and its length (16 bits), both in units of 4 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Item(u64);
+
+impl Item {
+    /// The offset of the entry to add.
+    const NEW: u32 = (u16::MAX as u32) << 2;
+
+    fn new(hash: u32, offset: u32, len: u32) -> Item {
+        Item(u64::from(hash) << 32 | u64::from(offset >> 2) << 16 | u64::from(len >> 2))
+    }
+    fn hash(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+    fn offset(self) -> u32 {
+        ((self.0 >> 16) as u32 & 0xffff) << 2
+    }
+    fn len(self) -> u32 {
+        (self.0 as u32 & 0xffff) << 2
+    }
 }
-const NEW: u32 = u32::MAX;
 
 /// Returns `entry` and the live records of `block` except "." and "..", in the order of hashes.
 fn collect(
@@ -122,16 +135,12 @@ fn collect(
     let names: Vec<&[u8]> = std::iter::once(entry.name)
         .chain(old.iter().map(|old| old.name))
         .collect();
-    let offsets = std::iter::once(NEW).chain(old.iter().map(|old| old.offset));
+    let offsets = std::iter::once(Item::NEW).chain(old.iter().map(|old| old.offset));
     let hashes = hash::hash_all(dir.fs, version, &names);
     let mut items: Vec<Item> = (names.iter().zip(offsets).zip(hashes))
-        .map(|((name, offset), hash)| Item {
-            hash: hash.major,
-            offset,
-            len: rec_len_for(name.len()),
-        })
+        .map(|((name, offset), hash)| Item::new(hash.major, offset, rec_len_for(name.len())))
         .collect();
-    items.sort_unstable_by_key(|item| u64::from(item.hash) << 32 | u64::from(item.offset));
+    items.sort_unstable();
     Ok(items)
 }
 
@@ -143,9 +152,9 @@ fn leaf_image(
     entry: &NewEntry<'_>,
 ) -> Result<Vec<u8>, FormatError> {
     let mut image = vec![0; dir.block_size()];
-    let old = items.iter().map(|item| item.offset).filter(|&o| o != NEW);
+    let old = (items.iter().map(|item| item.offset())).filter(|&offset| offset != Item::NEW);
     dir_entry::pack(&mut image, dir.tail(), source, old)?;
-    if items.iter().any(|item| item.offset == NEW) {
+    if items.iter().any(|item| item.offset() == Item::NEW) {
         insert_entry(&mut image, entry)?;
     }
     Ok(image)
@@ -164,16 +173,16 @@ fn insert_entry(image: &mut [u8], entry: &NewEntry<'_>) -> Result<(), FormatErro
 /// boundary between two hashes closest to the middle of the bytes at which both leaves fit. A
 /// boundary within a hash is used only if there is no other.
 fn split_index(items: &[Item], capacity: u32) -> usize {
-    let total: u32 = items.iter().map(|item| item.len).sum();
+    let total: u32 = items.iter().map(|item| item.len()).sum();
     let (mut best, mut best_score) = (items.len() / 2, u32::MAX);
     let mut before = 0;
     for (index, pair) in items.windows(2).enumerate() {
-        before += pair[0].len;
+        before += pair[0].len();
         if before > capacity || total - before > capacity {
             continue;
         }
         // A split within a hash makes look-ups read a second leaf.
-        let collision = if pair[0].hash == pair[1].hash {
+        let collision = if pair[0].hash() == pair[1].hash() {
             1 << 20
         } else {
             0
@@ -202,7 +211,7 @@ fn split_leaf(
             have: u64::from(capacity(dir)),
         });
     };
-    let hash = first.hash | u32::from(last.hash == first.hash);
+    let hash = first.hash() | u32::from(last.hash() == first.hash());
     Ok((
         leaf_image(dir, source, lower, entry)?,
         leaf_image(dir, source, upper, entry)?,
