@@ -175,32 +175,9 @@ impl GroupDesc {
     ///
     /// `OutOfRange` with the first field at fault.
     pub fn validate(&self, geometry: &Geometry, group: GroupNo) -> Result<()> {
-        let check = |holds: bool, field: &'static str, value: u64| {
-            let error = FormatError::OutOfRange {
-                structure: "group descriptor",
-                field,
-                value,
-            };
-            if holds { Ok(()) } else { Err(error) }
-        };
-        let itable_blocks = u64::from(geometry.itable_blocks_per_group());
+        self.validate_places(geometry)?;
         let blocks = geometry.blocks_in_group(group);
         let inodes = geometry.inodes_per_group;
-        check(
-            geometry.contains_blocks(self.block_bitmap, 1),
-            "block_bitmap",
-            self.block_bitmap.0,
-        )?;
-        check(
-            geometry.contains_blocks(self.inode_bitmap, 1),
-            "inode_bitmap",
-            self.inode_bitmap.0,
-        )?;
-        check(
-            geometry.contains_blocks(self.inode_table, itable_blocks),
-            "inode_table",
-            self.inode_table.0,
-        )?;
         check(
             self.free_blocks_count <= blocks,
             "free_blocks_count",
@@ -220,6 +197,31 @@ impl GroupDesc {
             self.itable_unused <= inodes,
             "itable_unused",
             self.itable_unused.into(),
+        )
+    }
+
+    /// Checks that the bitmaps and the inode table lie on the volume. Before the log is replayed
+    /// the counts need not be possible: the last group may have grown, and the super block not yet.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange` with the first field at fault.
+    pub fn validate_places(&self, geometry: &Geometry) -> Result<()> {
+        let itable_blocks = u64::from(geometry.itable_blocks_per_group());
+        check(
+            geometry.contains_blocks(self.block_bitmap, 1),
+            "block_bitmap",
+            self.block_bitmap.0,
+        )?;
+        check(
+            geometry.contains_blocks(self.inode_bitmap, 1),
+            "inode_bitmap",
+            self.inode_bitmap.0,
+        )?;
+        check(
+            geometry.contains_blocks(self.inode_table, itable_blocks),
+            "inode_table",
+            self.inode_table.0,
         )
     }
 
@@ -282,6 +284,15 @@ impl GroupDesc {
             self.inode_bitmap_csum = stored_width(bitmap_checksum(seed, covered), geometry);
         }
     }
+}
+
+fn check(holds: bool, field: &'static str, value: u64) -> Result<()> {
+    let error = FormatError::OutOfRange {
+        structure: "group descriptor",
+        field,
+        value,
+    };
+    if holds { Ok(()) } else { Err(error) }
 }
 
 fn check_size(desc_size: u16) -> Result<()> {
