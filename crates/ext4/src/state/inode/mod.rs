@@ -60,6 +60,8 @@ pub(crate) struct InodeMeta {
     pub size: u64,
     /// Truncations since the inode was loaded, modulo 2^32.
     pub cuts: u32,
+    /// Links, unlinks and renames of the inode since it was loaded, modulo 2^32.
+    pub name_changes: u32,
     /// The in-inode extended attributes (the bytes after the extra fields), if there are any.
     pub inline_xattrs: Option<Box<[u8]>>,
     /// Its place on the orphan list or in the orphan file.
@@ -182,6 +184,7 @@ impl Inode {
             meta: Rank::InodeMeta.mutex(InodeMeta {
                 size: fields.size,
                 cuts: 0,
+                name_changes: 0,
                 fields,
                 inline_xattrs,
                 orphan: None,
