@@ -54,8 +54,8 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// Calls `change`, which changes descriptors and super block by a handle and returns whether the
-    /// volume has grown. Reports that, and writes them home, the super block last.
+    /// Calls `change`, which changes descriptors and super block by a handle, and returns whether
+    /// the volume has grown. Reports that, and writes them home, the super block last.
     fn step(&mut self, change: impl FnOnce(&Self) -> Result<bool>) -> Result<()> {
         let journal = &self.fs.journal;
         let _last = journal.write_last(self.fs.superblock_block());
