@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 export RUSTC_WORKSPACE_WRAPPER="$PWD/scripts/rustc-explore.sh"
 # Schedules of each scenario and format in the short run.
-SHORT=600
+SHORT=550
 
 # With --workspace the dependencies have the same features as in other builds and are shared.
 if [ "${1:-}" = test ]; then

@@ -175,52 +175,26 @@ impl GroupDesc {
     ///
     /// `OutOfRange` with the first field at fault.
     pub fn validate(&self, geometry: &Geometry, group: GroupNo) -> Result<()> {
-        let check = |holds: bool, field: &'static str, value: u64| {
-            let error = FormatError::OutOfRange {
-                structure: "group descriptor",
-                field,
-                value,
-            };
-            if holds { Ok(()) } else { Err(error) }
-        };
-        let itable_blocks = u64::from(geometry.itable_blocks_per_group());
+        self.validate_places(geometry)?;
         let blocks = geometry.blocks_in_group(group);
         let inodes = geometry.inodes_per_group;
-        check(
-            geometry.contains_blocks(self.block_bitmap, 1),
-            "block_bitmap",
-            self.block_bitmap.0,
-        )?;
-        check(
-            geometry.contains_blocks(self.inode_bitmap, 1),
-            "inode_bitmap",
-            self.inode_bitmap.0,
-        )?;
-        check(
-            geometry.contains_blocks(self.inode_table, itable_blocks),
-            "inode_table",
-            self.inode_table.0,
-        )?;
-        check(
-            self.free_blocks_count <= blocks,
-            "free_blocks_count",
-            self.free_blocks_count.into(),
-        )?;
-        check(
-            self.free_inodes_count <= inodes,
-            "free_inodes_count",
-            self.free_inodes_count.into(),
-        )?;
-        check(
-            self.used_dirs_count <= inodes,
-            "used_dirs_count",
-            self.used_dirs_count.into(),
-        )?;
-        check(
-            self.itable_unused <= inodes,
-            "itable_unused",
-            self.itable_unused.into(),
-        )
+        check_count("free_blocks_count", self.free_blocks_count, blocks)?;
+        check_count("free_inodes_count", self.free_inodes_count, inodes)?;
+        check_count("used_dirs_count", self.used_dirs_count, inodes)?;
+        check_count("itable_unused", self.itable_unused, inodes)
+    }
+
+    /// Checks that the bitmaps and the inode table lie on the volume. Before the log is replayed
+    /// the counts need not be possible: the last group may have grown, and the super block not yet.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange` with the first field at fault.
+    pub fn validate_places(&self, geometry: &Geometry) -> Result<()> {
+        let itable_blocks = u64::from(geometry.itable_blocks_per_group());
+        check_place(geometry, "block_bitmap", self.block_bitmap, 1)?;
+        check_place(geometry, "inode_bitmap", self.inode_bitmap, 1)?;
+        check_place(geometry, "inode_table", self.inode_table, itable_blocks)
     }
 
     /// Verifies a block bitmap block against this descriptor. Not for `BLOCK_UNINIT` groups.
@@ -281,6 +255,29 @@ impl GroupDesc {
             let covered = covered_bitmap(bitmap, geometry.inodes_per_group).unwrap_or(bitmap);
             self.inode_bitmap_csum = stored_width(bitmap_checksum(seed, covered), geometry);
         }
+    }
+}
+
+fn check_count(field: &'static str, count: u32, most: u32) -> Result<()> {
+    match count <= most {
+        true => Ok(()),
+        false => Err(out_of_range(field, count.into())),
+    }
+}
+
+/// Checks that `len` blocks from `start` on lie on the volume.
+fn check_place(geometry: &Geometry, field: &'static str, start: FsBlock, len: u64) -> Result<()> {
+    match geometry.contains_blocks(start, len) {
+        true => Ok(()),
+        false => Err(out_of_range(field, start.0)),
+    }
+}
+
+fn out_of_range(field: &'static str, value: u64) -> FormatError {
+    FormatError::OutOfRange {
+        structure: "group descriptor",
+        field,
+        value,
     }
 }
 

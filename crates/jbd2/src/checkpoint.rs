@@ -42,6 +42,9 @@
 //!   checkpoint changes nothing.
 //! - A block is in flight from before its write is submitted until that has completed. The entries
 //!   of a batch are looked up when the batch starts, so a revoked block is not written later.
+//! - While a block is to be written last ([`Journal::write_last`]), a checkpoint covers the whole
+//!   log and runs under the commit lock. So no later commit makes it skip a block that has to be
+//!   home before that one. The journal's second thread, which has no commit lock, writes no part.
 
 use crate::state::checkpoint_set::{Batch, BatchLimits, Part};
 use crate::state::flush_steps::FlushSteps;
@@ -75,6 +78,16 @@ pub(crate) struct UrgentCheckpoint<'a>(&'a AtomicUsize);
 impl Drop for UrgentCheckpoint<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A block is written home after all others ([`Journal::write_last`]).
+#[must_use]
+pub struct WritesLast<'a>(&'a Journal);
+
+impl Drop for WritesLast<'_> {
+    fn drop(&mut self) {
+        self.0.set.lock().set_last(None);
     }
 }
 
@@ -132,15 +145,14 @@ impl Journal {
         self.checkpoint(&mut self.checkpointing.lock())
     }
 
-    /// Writes home all blocks but `last`, and leaves the log as it is.
-    pub(crate) fn write_home_all_but(&self, last: FsBlock) -> Result<(), JournalError> {
-        let _urgent = self.urge_checkpoint();
-        let mut steps = self.checkpointing.lock();
-        let Some(mut part) = self.set.lock().oldest(u32::MAX) else {
-            return Ok(());
-        };
-        part.blocks.retain(|block| *block != last);
-        self.write_part(&mut steps, &part)
+    /// Changes of `last` by later handles are written home after all other blocks, until the guard
+    /// is dropped. There is one guard at a time. For the super block of a volume whose other blocks
+    /// make sense with the older one, and not vice versa.
+    pub fn write_last(&self, last: FsBlock) -> WritesLast<'_> {
+        // A part that is being written now has no such change: none is committed yet.
+        let before = self.set.lock().set_last(Some(last));
+        debug_assert!(before.is_none(), "two blocks are to be written last");
+        WritesLast(self)
     }
 
     /// Writes home the blocks of a transaction that has no log, one step after the other.
@@ -152,7 +164,8 @@ impl Journal {
         let _urgent = self.urge_checkpoint();
         let mut flushes = self.checkpointing.lock();
         for blocks in steps.into_iter().filter(|blocks| !blocks.is_empty()) {
-            self.checkpoint_up_to(&mut flushes, &Part { up_to, blocks })?;
+            let part = self.set.lock().part(up_to, blocks);
+            self.checkpoint_up_to(&mut flushes, &part)?;
         }
         Ok(())
     }
@@ -162,7 +175,11 @@ impl Journal {
     pub(crate) fn checkpoint_in_background(&self) -> Result<bool, JournalError> {
         let most = (PART_BYTES / self.block_size()) as u32;
         let least = (self.log_len() / LOG_PARTS).min(most);
-        self.checkpoint_part(&mut self.checkpointing.lock(), least)
+        let mut steps = self.checkpointing.lock();
+        if self.set.lock().has_last() {
+            return Ok(false);
+        }
+        self.checkpoint_part(&mut steps, least)
     }
 
     /// Lifts the limits of checkpoints until the guard is dropped: this thread waits for one.
@@ -192,14 +209,32 @@ impl Journal {
         }
     }
 
-    /// Writes home the blocks of a part, and flushes.
+    /// Writes home the blocks of a part, and flushes; then the last one.
     fn write_part(&self, steps: &mut FlushSteps, part: &Part) -> Result<(), JournalError> {
         self.check()?;
         // Its blocks stay in flight: a write may be in progress.
         let _stop = StopOnPanic::new(self, "a checkpoint");
+        let mut written = self.write_blocks(steps, &part.blocks, part.up_to)?;
+        if let Some(last) = part.last {
+            written += self.write_blocks(steps, &[last], part.up_to)?;
+        }
+        self.counters
+            .checkpointed_blocks
+            .fetch_add(written, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes home those of the sorted `blocks` whose newest content is of `up_to` or older, and
+    /// flushes. Returns how many these are.
+    fn write_blocks(
+        &self,
+        steps: &mut FlushSteps,
+        blocks: &[FsBlock],
+        up_to: Tid,
+    ) -> Result<u64, JournalError> {
         let mut written = 0;
         let is_urgent = || self.is_checkpoint_urgent();
-        let mut rest = part.blocks.as_slice();
+        let mut rest = blocks;
         while !rest.is_empty() {
             self.wait_for_log();
             let want = BATCH_BYTES.min(rest.len() * self.block_size()) as u64;
@@ -210,17 +245,14 @@ impl Journal {
                 blocks: (room.min(want) as usize / self.block_size()).max(1),
                 runs: BATCH_RUNS,
             };
-            let (blocks, runs) = self.write_home(&mut rest, part.up_to, limits)?;
+            let (blocks, runs) = self.write_home(&mut rest, up_to, limits)?;
             written += blocks as u64;
             if steps.wrote(blocks * self.block_size(), runs) && !rest.is_empty() {
                 self.flush_home(steps)?;
             }
         }
         self.flush_home(steps)?;
-        self.counters
-            .checkpointed_blocks
-            .fetch_add(written, Ordering::Relaxed);
-        Ok(())
+        Ok(written)
     }
 
     fn checkpoint_up_to(&self, steps: &mut FlushSteps, part: &Part) -> Result<(), JournalError> {

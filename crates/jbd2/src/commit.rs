@@ -57,7 +57,6 @@ use crate::{FreedExtent, Handle, Journal, JournalError, LogBlock, Phase, Tid, lo
 use block::{Buf, BufMut, Durability, Reason};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
-use units::FsBlock;
 
 /// Bytes of log blocks from one flush to the next. Many devices stop every other request while a
 /// flush writes their cache, and a disk writes so many in a tenth of a second.
@@ -119,20 +118,6 @@ impl Journal {
     /// Commits the running transaction and writes a checkpoint of everything. The log is empty
     /// afterwards.
     pub fn flush(&self) -> Result<(), JournalError> {
-        self.flush_after(|| Ok(()))
-    }
-
-    /// Flushes, and writes the block `last` home when all others are durable there. For the super
-    /// block of a volume whose other blocks make sense with the older one, and not vice versa.
-    pub fn flush_with_last(&self, last: FsBlock) -> Result<(), JournalError> {
-        self.flush_after(|| self.write_home_all_but(last))
-    }
-
-    /// Calls `first` between the commit and the checkpoint of a flush.
-    fn flush_after(
-        &self,
-        first: impl FnOnce() -> Result<(), JournalError>,
-    ) -> Result<(), JournalError> {
         assert_none_held("a flush is waited for");
         if self.read_only {
             return Ok(());
@@ -140,7 +125,6 @@ impl Journal {
         let mut state = self.committing.lock();
         let result = self
             .commit_running(&mut state, CommitReason::Internal)
-            .and_then(|()| first())
             .and_then(|()| self.checkpoint_all())
             .and_then(|()| self.mark_empty(&mut state));
         self.stop_on_error(result)

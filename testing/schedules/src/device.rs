@@ -4,6 +4,8 @@
 //! so that the crash model of the test kit ([`testkit::crash`]) can make the image of any moment.
 
 use block::{Class, Device, IoError, Op, Payload, Queue, Request};
+use ext4_format::geometry::Geometry;
+use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Unscheduled};
@@ -11,6 +13,7 @@ use sync::thread::JoinHandle;
 use sync::{Condvar, Mutex, explore};
 use testkit::crash::{Log, Promises, Write};
 use testkit::seed::Rng;
+use units::GroupNo;
 
 /// Bytes in a block of the device's store.
 const BLOCK: usize = 4096;
@@ -29,6 +32,11 @@ impl Store {
         Store { base, changed }
     }
 
+    /// Bytes of the device: there is room behind the volume, which can grow. It reads as zeroes.
+    fn capacity(&self) -> usize {
+        2 * self.base.len()
+    }
+
     fn read(&self, offset: u64, out: &mut [u8]) {
         let mut at = offset as usize;
         let mut left = out;
@@ -38,7 +46,7 @@ impl Store {
             let (part, rest) = left.split_at_mut(len);
             match self.changed.get(&(block as u64)) {
                 Some(bytes) => part.copy_from_slice(&bytes[from..from + len]),
-                None => part.copy_from_slice(&self.base[at..at + len]),
+                None => part.copy_from_slice(&block_of(&self.base, block)[from..from + len]),
             }
             left = rest;
             at += len;
@@ -52,7 +60,7 @@ impl Store {
             let (block, from) = (at / BLOCK, at % BLOCK);
             let len = left.len().min(BLOCK - from);
             let (part, rest) = left.split_at(len);
-            let base = &self.base[block * BLOCK..(block + 1) * BLOCK];
+            let base = block_of(&self.base, block);
             let bytes = self
                 .changed
                 .entry(block as u64)
@@ -70,15 +78,41 @@ impl Store {
         Superblock::parse(&bytes).map_err(|error| error.to_string())
     }
 
+    /// Checks that each group of the first super block has a descriptor: the kernel and e2fsck read
+    /// both before they replay the log.
+    pub fn check_groups(&self) -> Result<(), String> {
+        let geo = Geometry::from_superblock(&self.superblock()?).map_err(|e| e.to_string())?;
+        for group in (0..geo.groups).map(GroupNo) {
+            let (block, at) = geo.group_desc_location(group);
+            let mut bytes = vec![0; usize::from(geo.desc_size)];
+            self.read(block.offset(geo.block_size) + u64::from(at), &mut bytes);
+            let desc = GroupDesc::decode(&bytes, geo.desc_size).map_err(|e| e.to_string())?;
+            if desc.inode_table.0 == 0 {
+                return Err(format!(
+                    "group {} of the super block has no descriptor",
+                    group.0
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns all bytes.
     pub fn flatten(&self) -> Vec<u8> {
         let mut bytes = self.base.to_vec();
+        bytes.resize(self.capacity(), 0);
         for (block, data) in &self.changed {
             let at = *block as usize * BLOCK;
             bytes[at..at + BLOCK].copy_from_slice(&data[..]);
         }
         bytes
     }
+}
+
+/// Returns a block of the contents at the beginning. Behind them it is zero.
+fn block_of(base: &[u8], block: usize) -> &[u8] {
+    let at = block * BLOCK;
+    base.get(at..at + BLOCK).unwrap_or(&[0; BLOCK])
 }
 
 #[derive(Default)]
@@ -226,7 +260,7 @@ impl Device for Handle {
         "scheduled"
     }
     fn capacity(&self) -> u64 {
-        self.0.initial.base.len() as u64
+        self.0.initial.capacity() as u64
     }
     fn read_only(&self) -> bool {
         false
@@ -246,6 +280,29 @@ impl Device for Handle {
         sync::atomic::fence(sync::atomic::Ordering::SeqCst);
         self.0.carry_out(request, began);
         sync::atomic::fence(sync::atomic::Ordering::SeqCst);
+    }
+    /// Overwrites what was written before, since the beginning of the run.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
+        sync::atomic::fence(sync::atomic::Ordering::SeqCst);
+        {
+            let mut store = self.0.store.lock().expect("unscheduled");
+            let mut log = self.0.log.lock().expect("unscheduled");
+            let blocks = offset / BLOCK as u64..(offset + len) / BLOCK as u64;
+            let written: Vec<u64> = store.changed.range(blocks).map(|(at, _)| *at).collect();
+            for block in written {
+                let write = Write {
+                    offset: block * BLOCK as u64,
+                    data: vec![0xdd; BLOCK],
+                    fua: false,
+                    class: Class::Data,
+                };
+                store.write(write.offset, &write.data);
+                let began = log.begin_write(write);
+                log.end(Op::Write, began);
+            }
+        }
+        sync::atomic::fence(sync::atomic::Ordering::SeqCst);
+        Ok(())
     }
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<bool, IoError> {
         let _ = (offset, len);

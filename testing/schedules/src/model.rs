@@ -5,6 +5,10 @@
 //! newest version that was complete when the fsync began. After a crash a file must exist if it has
 //! a floor. Each of its sectors must be that of a version from the floor on that had begun before
 //! the crash. The contents of a sector name the change that wrote it.
+//!
+//! The names of a file have an order, too, and each belongs to one file. After a crash the file has
+//! one of its names. If the fsync makes names durable, it is that of the time when the fsync began,
+//! or a later one.
 
 use std::collections::BTreeSet;
 use testkit::crash::SECTOR;
@@ -30,13 +34,37 @@ struct Version {
     done: Option<usize>,
 }
 
+struct Name {
+    path: String,
+    /// As of [`Version`].
+    began: usize,
+    done: Option<usize>,
+}
+
 struct Ack {
-    version: usize,
+    durable: Durable,
     at: usize,
 }
 
+/// The oldest version and name that a file can have after an fsync.
+#[derive(Clone, Copy)]
+struct Durable {
+    version: usize,
+    name: usize,
+}
+
+/// Whether a call makes the names of files durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// It does.
+    Durable,
+    /// As fdatasync, it does not.
+    Unknown,
+}
+
 struct File {
-    name: String,
+    /// The names that it has had.
+    names: Vec<Name>,
     rule: Rule,
     versions: Vec<Version>,
     acks: Vec<Ack>,
@@ -48,8 +76,8 @@ struct File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId(usize);
 
-/// The newest complete version of each file at the beginning of an fsync.
-pub struct Mark(Vec<(usize, usize)>);
+/// The newest complete version and name of each file at the beginning of an fsync.
+pub struct Mark(Vec<(usize, Durable)>);
 
 /// The model of a run.
 #[derive(Default)]
@@ -67,7 +95,11 @@ impl Model {
     /// Adds a file that does not exist yet.
     pub fn add(&mut self, name: &str, rule: Rule) -> FileId {
         self.files.push(File {
-            name: name.to_owned(),
+            names: vec![Name {
+                path: name.to_owned(),
+                began: 0,
+                done: Some(0),
+            }],
             rule,
             versions: Vec::new(),
             acks: Vec::new(),
@@ -85,7 +117,7 @@ impl Model {
     /// The names of the files whose times are certain.
     pub fn names(&self) -> Vec<String> {
         let files = self.files.iter().filter(|_| !self.cut_off);
-        files.map(|file| file.name.clone()).collect()
+        files.map(|file| file.name().to_owned()).collect()
     }
 
     /// The newest contents.
@@ -111,6 +143,25 @@ impl Model {
         }
     }
 
+    /// Notes that the file `from`, or the directory with all files below it, is about to be called
+    /// `to`.
+    pub fn begin_rename(&mut self, from: &str, to: &str, at: usize) {
+        for file in self.files.iter_mut().filter(|file| file.unlinked.is_none()) {
+            let rest = file.name().strip_prefix(from);
+            if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+                let path = format!("{to}{rest}");
+                let (began, done) = (at, None);
+                file.names.push(Name { path, began, done });
+            }
+        }
+    }
+
+    /// Notes that the renames, which one thread makes, have returned.
+    pub fn end_rename(&mut self, at: usize) {
+        let names = self.files.iter_mut().flat_map(|file| &mut file.names);
+        names.for_each(|name| _ = name.done.get_or_insert(at));
+    }
+
     /// Notes that the volume is unmounted while files are changed: changes may fail.
     pub fn cut_off(&mut self) {
         self.cut_off = true;
@@ -126,14 +177,16 @@ impl Model {
         self.files[file.0].unlinked = Some(at);
     }
 
-    /// The versions that an fsync of these files would make durable.
-    pub fn mark(&self, files: &[FileId]) -> Mark {
+    /// The versions and names that an fsync of these files would make durable.
+    pub fn mark(&self, files: &[FileId], names: Names) -> Mark {
         let newest = |&FileId(i): &FileId| {
-            let at = self.files[i]
-                .versions
-                .iter()
-                .rposition(|v| v.done.is_some());
-            at.map(|version| (i, version))
+            let file = &self.files[i];
+            let version = file.versions.iter().rposition(|v| v.done.is_some())?;
+            let name = match names {
+                Names::Durable => file.names.iter().rposition(|n| n.done.is_some())?,
+                Names::Unknown => 0,
+            };
+            Some((i, Durable { version, name }))
         };
         Mark(files.iter().filter_map(newest).collect())
     }
@@ -141,13 +194,20 @@ impl Model {
     /// The same for a sync of the volume.
     pub fn mark_all(&self) -> Mark {
         let all: Vec<_> = (0..self.files.len()).map(FileId).collect();
-        self.mark(&all)
+        self.mark(&all, Names::Durable)
+    }
+
+    /// Leaves out of a mark the files that were not below `dir` all the time since.
+    pub fn retain_below(&self, mark: &mut Mark, dir: &str) {
+        let is_below = |name: &Name| name.path.starts_with(&format!("{dir}/"));
+        mark.0
+            .retain(|(i, since)| self.files[*i].names[since.name..].iter().all(is_below));
     }
 
     /// Notes that the fsync has succeeded.
     pub fn acknowledge(&mut self, mark: Mark, at: usize) {
-        for (file, version) in mark.0 {
-            self.files[file].acks.push(Ack { version, at });
+        for (file, durable) in mark.0 {
+            self.files[file].acks.push(Ack { durable, at });
         }
     }
 
@@ -166,20 +226,30 @@ impl Model {
     ) -> Result<(), String> {
         for file in &self.files {
             let acks = file.acks.iter().filter(|ack| ack.at <= at);
-            let floor = acks.map(|ack| ack.version).max();
+            let floor = acks.clone().map(|ack| ack.durable.version).max();
+            let first_name = acks.map(|ack| ack.durable.name).max().unwrap_or(0);
             let end = file.versions.partition_point(|v| v.began <= at);
             let versions = &file.versions[floor.unwrap_or(0).min(end)..end];
             let is_being_replaced = file.rule == Rule::Whole && versions.len() > 1;
             let may_be_gone = floor.is_none()
                 || file.unlinked.is_some_and(|from| from <= at)
                 || (self.has_no_journal && is_being_replaced);
-            match read(&file.name)? {
+            match file.find(at, &mut read)? {
                 None if may_be_gone => {}
-                None => return Err(format!("{}: gone, though it was made durable", file.name)),
-                Some(bytes) => {
-                    compare(file, versions, floor.is_some(), &bytes).map_err(|what| {
-                        format!("{}: {what} ({})", file.name, about(file, floor, end))
-                    })?
+                None => {
+                    let name = file.name();
+                    return Err(format!("{name}: gone, though it was made durable"));
+                }
+                Some((name, _)) if name < first_name => {
+                    let (name, durable) = (&file.names[name].path, &file.names[first_name].path);
+                    return Err(format!(
+                        "{name}: this name is older than the durable {durable}"
+                    ));
+                }
+                Some((name, bytes)) => {
+                    let name = &file.names[name].path;
+                    compare(file, versions, floor.is_some(), &bytes)
+                        .map_err(|what| format!("{name}: {what} ({})", about(file, floor, end)))?
                 }
             }
         }
@@ -196,17 +266,48 @@ impl Model {
         }
         for file in &self.files {
             let expected = file.versions.last().filter(|_| file.unlinked.is_none());
-            match (read(&file.name)?, expected) {
+            let name = file.name();
+            match (read(name)?, expected) {
                 (None, None) => {}
                 (Some(bytes), Some(version)) => {
                     compare(file, std::slice::from_ref(version), true, &bytes)
-                        .map_err(|what| format!("{}: {what}", file.name))?;
+                        .map_err(|what| format!("{name}: {what}"))?;
                 }
-                (None, Some(_)) => return Err(format!("{}: it is not there", file.name)),
-                (Some(_), None) => return Err(format!("{}: it is there", file.name)),
+                (None, Some(_)) => return Err(format!("{name}: it is not there")),
+                (Some(_), None) => return Err(format!("{name}: it is there")),
             }
         }
         Ok(())
+    }
+}
+
+impl File {
+    /// The newest name.
+    fn name(&self) -> &str {
+        self.names.last().map_or("", |name| &name.path)
+    }
+
+    /// Returns which of the names that it had before a crash at `at` it has now, and the contents.
+    fn find(
+        &self,
+        at: usize,
+        mut read: impl FnMut(&str) -> Result<Option<Vec<u8>>, String>,
+    ) -> Result<Option<(usize, Vec<u8>)>, String> {
+        let end = self.names.partition_point(|name| name.began <= at);
+        let mut found: Option<(usize, Vec<u8>)> = None;
+        for (i, Name { path, .. }) in self.names[..end].iter().enumerate() {
+            // It may have had the same name again later.
+            if self.names[i + 1..end].iter().any(|n| n.path == *path) {
+                continue;
+            }
+            if let Some(bytes) = read(path)?
+                && let Some((other, _)) = found.replace((i, bytes))
+            {
+                let other = &self.names[other].path;
+                return Err(format!("{path}: it is called {other}, too"));
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -222,7 +323,11 @@ fn about(file: &File, floor: Option<usize>, end: usize) -> String {
         )
     };
     let versions: String = file.versions.iter().enumerate().map(version).collect();
-    let acks: Vec<_> = file.acks.iter().map(|a| (a.at, a.version)).collect();
+    let acks: Vec<_> = file
+        .acks
+        .iter()
+        .map(|a| (a.at, a.durable.version))
+        .collect();
     format!(
         "durable version {floor}, newest {newest}; acknowledged (event, version) {acks:?}{versions}"
     )

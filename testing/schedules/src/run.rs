@@ -1,6 +1,6 @@
 //! The command: runs schedules in several processes, and reports failures.
 
-use crate::base;
+use crate::base::{self, Format};
 use crate::scenarios::{self, Case};
 use crate::volume::{Violations, Volume};
 use anyhow::{Context, bail};
@@ -343,8 +343,10 @@ fn one(args: &Args, case: &Case, seed: u64, strategy: Strategy) -> (Outcome, Vec
             if looks {
                 fsck(&ended.contents(), false, &theirs);
             }
+            // e2fsck 1.47 keeps the value inodes of an orphan that it deletes.
+            let keeps_values = case.scenario.name == "values" && case.format == Format::EaInode;
             ended.crash(crashes, &mut rng, |image| {
-                if looks && case.format.has_journal() {
+                if looks && case.format.has_journal() && !keeps_values {
                     fsck(image, true, &theirs);
                 }
             });

@@ -5,7 +5,7 @@ mod end;
 
 use crate::base::{self, Format};
 use crate::device::Disk;
-use crate::model::{Contents, FileId, Model, Rule, bytes};
+use crate::model::{Contents, FileId, Model, Names, Rule, bytes};
 use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence, SyncKind};
 use std::sync::{Arc, Mutex as Unscheduled};
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub struct Mounting {
     pub commit_interval: Duration,
     /// Bytes that may be dirty before the flusher starts.
     pub background: Option<u64>,
+    /// Discard blocks that were freed.
+    pub discard: bool,
 }
 
 impl Default for Mounting {
@@ -31,6 +33,7 @@ impl Default for Mounting {
             memory: 16 << 20,
             commit_interval: Duration::from_secs(5),
             background: None,
+            discard: false,
         }
     }
 }
@@ -40,6 +43,7 @@ impl Mounting {
         let mut options = MountOptions {
             memory: self.memory,
             commit_interval: self.commit_interval,
+            discard: self.discard,
             ..MountOptions::default()
         };
         options.tunables.dirty_background_bytes = self.background;
@@ -277,6 +281,14 @@ impl Volume {
         replaced
     }
 
+    /// Renames a file, or a directory with all files below it, to a name that does not exist. One
+    /// thread of a scenario does.
+    pub fn rename(&self, from: &str, to: &str) {
+        self.model(|m, at| m.begin_rename(from, to, at));
+        self.expect("rename", calls::rename(&self.0.fs, from, to));
+        self.model(|m, at| m.end_rename(at));
+    }
+
     /// Unlinks a file.
     pub fn unlink(&self, file: &File, name: &str) {
         self.model(|m, at| m.unlink(file.id, at));
@@ -285,7 +297,7 @@ impl Volume {
 
     /// fsync or fdatasync.
     pub fn fsync(&self, file: &File, kind: SyncKind) {
-        let mark = self.model(|m, _| m.mark(&[file.id]));
+        let mark = self.model(|m, _| m.mark(&[file.id], names(kind)));
         let result = self.0.fs.fsync(&file.inode, kind);
         if self.expect("fsync", result).is_some() {
             self.model(|m, at| m.acknowledge(mark, at));
@@ -295,12 +307,20 @@ impl Volume {
     /// fsync of many files at once.
     pub fn fsync_many(&self, files: &[&File], kind: SyncKind) {
         let ids: Vec<_> = files.iter().map(|f| f.id).collect();
-        let mark = self.model(|m, _| m.mark(&ids));
-        let target = |file: &&File| ext4::SyncTarget {
-            inode: file.inode.clone(),
-            kind,
-        };
-        let targets: Vec<_> = files.iter().map(target).collect();
+        let inodes = || files.iter().map(|file| file.inode.clone()).collect();
+        self.fsync_many_of(&ids, inodes, kind);
+    }
+
+    /// The same for files that are replaced meanwhile: `inodes` returns their inodes then.
+    pub fn fsync_many_of(
+        &self,
+        ids: &[FileId],
+        inodes: impl FnOnce() -> Vec<InodeRef>,
+        kind: SyncKind,
+    ) {
+        let mark = self.model(|m, _| m.mark(ids, names(kind)));
+        let target = |inode| ext4::SyncTarget { inode, kind };
+        let targets: Vec<_> = inodes().into_iter().map(target).collect();
         let results = self.0.fs.fsync_many(&targets);
         let all: ext4::Result<Vec<()>> = results.into_iter().collect();
         if self.expect("fsync_many", all).is_some() {
@@ -339,6 +359,28 @@ impl Volume {
         }
     }
 
+    /// Discards all free space.
+    pub fn trim(&self) {
+        self.expect("trim", self.0.fs.trim(0, u64::MAX, 0));
+    }
+
+    /// Grows the volume to the end of the device.
+    pub fn grow(&self) {
+        self.expect("resize", self.0.fs.resize(None, &mut |_| {}));
+    }
+
+    /// sync of the tree below the directory `dir`, which is called so all the time.
+    pub fn sync_below(&self, dir: &str) {
+        let mut mark = self.model(|m, _| m.mark_all());
+        let result = calls::at(&self.0.fs, dir).and_then(|dir| self.0.fs.sync_tree(&dir));
+        if self.expect("sync_tree", result).is_some() {
+            self.model(|m, at| {
+                m.retain_below(&mut mark, dir);
+                m.acknowledge(mark, at);
+            });
+        }
+    }
+
     /// Asserts that SEEK_DATA from `from` finds `wanted`, both in sectors.
     pub fn seek_data(&self, file: &File, from: usize, wanted: usize) {
         let found = self
@@ -368,5 +410,12 @@ impl Volume {
         if words != expected {
             self.violation(format!("read {words:?}, not {expected:?}"));
         }
+    }
+}
+
+fn names(kind: SyncKind) -> Names {
+    match kind {
+        SyncKind::Fsync => Names::Durable,
+        SyncKind::Fdatasync => Names::Unknown,
     }
 }

@@ -37,8 +37,8 @@
 //!
 //! Each inode that has a link during the whole scan is visited exactly once. One that is created or
 //! deleted meanwhile may be visited or not. Inodes without links are left out: they are deleted, or
-//! will be when their last user closes them. The file system's own inodes are left out but for the
-//! root directory.
+//! will be when their last user closes them. So are inodes that hold the value of an attribute, and
+//! the file system's own but for the root directory.
 
 mod part;
 mod step;

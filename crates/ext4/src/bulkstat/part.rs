@@ -1,6 +1,7 @@
 //! A part of one inode table. The page of [`super`] has the algorithm.
 
 use super::{Scan, Scanned};
+use crate::Inode;
 use crate::alloc::GroupInodes;
 use crate::state::Attr;
 use block::Buf;
@@ -79,7 +80,7 @@ impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
                     continue;
                 };
                 if let Some(inode) = self.fs.inodes.peek(ino) {
-                    self.visit_attr(inode.attr())?;
+                    self.visit_live(&inode)?;
                     continue;
                 }
                 let offset = (at - first) as usize * usize::from(geo.inode_size);
@@ -118,7 +119,7 @@ impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
             match newest(candidate.ino) {
                 Some(inode) => {
                     candidates.remove(at);
-                    self.visit_attr(inode.attr())?;
+                    self.visit_live(inode)?;
                 }
                 None => at += 1,
             }
@@ -140,6 +141,14 @@ impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Visits an inode in memory, unless it holds the value of an attribute.
+    fn visit_live(&self, inode: &Inode) -> ControlFlow<()> {
+        match self.fs.holds_value(|| inode.flags()) {
+            true => ControlFlow::Continue(()),
+            false => self.visit_attr(inode.attr()),
+        }
     }
 
     fn visit_attr(&self, attr: Attr) -> ControlFlow<()> {

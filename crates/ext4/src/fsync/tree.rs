@@ -11,6 +11,8 @@
 //! 2. A file that has several names, or was loaded by number and not by name (FUSE), may lie
 //!    anywhere. If such files have few dirty pages they are written, too. Otherwise the directories
 //!    of the subtree are read and their entries compared with these files' numbers.
+//!    Steps 1 and 2 hold `rename_lock`, so no directory changes its parent. A file whose names
+//!    change meanwhile is written. So is a file whose directory's place cannot be read.
 //! 3. The files below the root are written and waited for, and one commit makes them durable with
 //!    all names and attributes.
 //!
@@ -30,6 +32,9 @@ use units::Ino;
 /// many bytes.
 const FEW_BYTES: u64 = 4 << 20;
 
+/// A directory that changes during so many reads may have any of the files that are looked for.
+const MOST_READS: u32 = 4;
+
 /// Where a file lies.
 enum Place {
     InSubtree,
@@ -37,9 +42,12 @@ enum Place {
     Unknown,
 }
 
-/// A subtree, and which directories are known to lie in it.
+/// A subtree, and which directories are known to lie in it. That stays true while the caller holds
+/// `rename_lock`.
 struct Subtree {
     contains: HashMap<Ino, bool>,
+    /// These directories, so that no new one gets the number of one that is removed.
+    pins: Vec<InodeRef>,
     /// The directory that was asked for last: the next file is often in it, too.
     last: Option<(Ino, bool)>,
 }
@@ -48,6 +56,7 @@ impl Subtree {
     fn below(root: Ino) -> Subtree {
         Subtree {
             contains: HashMap::from([(root, true), (Ino::ROOT, false)]),
+            pins: Vec::new(),
             last: None,
         }
     }
@@ -68,7 +77,12 @@ impl Fs {
             // Few changes can be left: those beside an unmount.
             return self.sync();
         }
-        let below = self.unlanded_below(root)?;
+        let below = {
+            let _tree = self.rename_lock.lock();
+            self.unlanded_below(root)?
+        };
+        // Those that only this call used.
+        self.delete_unlinked();
         let mut inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();
         // Files with neighbouring numbers were created together: they get neighbouring blocks, and
         // share blocks of the inode table.
@@ -84,29 +98,32 @@ impl Fs {
         written
     }
 
-    /// The files with unrecorded pages below `root`, and perhaps some of unknown place.
+    /// The files with unrecorded pages below `root`, and perhaps some of unknown place. The caller
+    /// holds `rename_lock`.
     fn unlanded_below(&self, root: &InodeRef) -> Result<Vec<InodeRef>> {
         let mut subtree = Subtree::below(root.ino);
         let (mut below, mut unknown) = (Vec::new(), Vec::new());
         for inode in self.unlanded_files.parts().flatten() {
-            let list = match self.place_of(&inode, &mut subtree) {
-                Place::InSubtree => &mut below,
-                Place::Unknown => &mut unknown,
-                Place::Elsewhere => continue,
-            };
-            list.extend(self.inodes.pin(&inode));
+            let names = inode.name_changes();
+            let place = self.place_of(&inode, &mut subtree);
+            match place {
+                Place::Elsewhere if inode.name_changes() == names => {}
+                Place::Elsewhere | Place::InSubtree => below.extend(self.inodes.pin(&inode)),
+                Place::Unknown => unknown.extend(self.inodes.pin(&inode).map(|i| (i, names))),
+            }
         }
-        let bytes: u64 = unknown
-            .iter()
-            .map(|inode| inode.mapping.dirty_bytes())
-            .sum();
+        let dirty = |(inode, _): &(InodeRef, u32)| inode.mapping.dirty_bytes();
+        let bytes: u64 = unknown.iter().map(dirty).sum();
         // Without file types in the entries each entry's inode would have to be read.
         let typed = self.geo.incompat.contains(IncompatFeatures::FILETYPE);
         if bytes > FEW_BYTES && typed {
-            let found = self.find_below(root, unknown.iter().map(|inode| inode.ino).collect())?;
-            unknown.retain(|inode| found.contains(&inode.ino));
+            let wanted = unknown.iter().map(|(inode, _)| inode.ino).collect();
+            let found = self.find_below(root, wanted)?;
+            unknown.retain(|(inode, names)| {
+                found.contains(&inode.ino) || inode.name_changes() != *names
+            });
         }
-        below.extend(unknown);
+        below.extend(unknown.into_iter().map(|(inode, _)| inode));
         Ok(below)
     }
 
@@ -129,37 +146,36 @@ impl Fs {
         {
             return contained;
         }
-        let contained = self.find_ancestor(dir, &mut subtree.contains);
+        let contained = self.find_ancestor(dir, subtree);
         subtree.last = Some((dir, contained));
         contained
     }
 
     /// Walks up from `dir` to a directory for which the answer is known, and records the answer for
-    /// all directories on the way.
-    fn find_ancestor(&self, dir: Ino, known: &mut HashMap<Ino, bool>) -> bool {
+    /// all directories on the way. It is that they lie in the subtree if the walk fails.
+    fn find_ancestor(&self, dir: Ino, subtree: &mut Subtree) -> bool {
         let mut path = Vec::new();
         let mut at = dir;
         let contained = loop {
-            match known.get(&at) {
-                Some(&contained) => break contained,
-                None => {
-                    // Ends the walk where a damaged volume links directories in a circle.
-                    known.insert(at, false);
-                    path.push(at);
-                }
+            if let Some(&contained) = subtree.contains.get(&at) {
+                break contained;
             }
-            match self.parent_of(at) {
+            // Ends the walk where a damaged volume links directories in a circle.
+            subtree.contains.insert(at, true);
+            path.push(at);
+            match self.parent_of(at, &mut subtree.pins) {
                 Ok(parent) => at = parent,
-                // Removed meanwhile, or damaged: no path leads from the subtree to it.
-                Err(_) => break false,
+                Err(_) => break true,
             }
         };
-        known.extend(path.into_iter().map(|dir| (dir, contained)));
+        let path = path.into_iter().map(|dir| (dir, contained));
+        subtree.contains.extend(path);
         contained
     }
 
-    fn parent_of(&self, dir: Ino) -> Result<Ino> {
+    fn parent_of(&self, dir: Ino, pins: &mut Vec<InodeRef>) -> Result<Ino> {
         let inode = self.inode(dir)?;
+        pins.push(inode.clone());
         if let Some(parent) = inode.parent.get() {
             return Ok(parent);
         }
@@ -167,26 +183,24 @@ impl Fs {
         directory::parent(self, &inode)
     }
 
-    /// Returns those of `wanted` that have an entry below `root`.
+    /// Returns those of `wanted` that have an entry below `root`, and perhaps others. The caller
+    /// holds `rename_lock`.
     fn find_below(&self, root: &InodeRef, mut wanted: HashSet<Ino>) -> Result<HashSet<Ino>> {
         let mut found = HashSet::new();
         let mut seen = HashSet::from([root.ino]);
         let mut dirs = vec![root.clone()];
         while let Some(dir) = dirs.pop() {
             let mut subdirs = Vec::new();
-            let read = directory::read(self, &dir, 0, &mut |entry| {
-                let ino = entry.ino;
-                match entry.kind {
-                    FileType::Directory if !matches!(entry.name, b"." | b"..") => subdirs.push(ino),
-                    FileType::Directory => {}
-                    _ if wanted.remove(&ino) => _ = found.insert(ino),
-                    _ => {}
+            for reads in 1.. {
+                let version = dir.names_version();
+                subdirs.extend(self.find_in(&dir, &mut wanted, &mut found)?);
+                // A change can move an entry from a part that was not read to one that was.
+                if wanted.is_empty() || dir.names_version() == version {
+                    break;
                 }
-                !wanted.is_empty()
-            });
-            match read {
-                Ok(()) | Err(Error::NotFound) => {}
-                Err(error) => return Err(error),
+                if reads == MOST_READS {
+                    found.extend(wanted.drain());
+                }
             }
             if wanted.is_empty() {
                 break;
@@ -203,5 +217,30 @@ impl Fs {
             }
         }
         Ok(found)
+    }
+
+    /// Moves those of `wanted` that have an entry in `dir` to `found`. Returns the subdirectories.
+    fn find_in(
+        &self,
+        dir: &InodeRef,
+        wanted: &mut HashSet<Ino>,
+        found: &mut HashSet<Ino>,
+    ) -> Result<Vec<Ino>> {
+        let mut subdirs = Vec::new();
+        let read = directory::read(self, dir, 0, &mut |entry| {
+            let ino = entry.ino;
+            match entry.kind {
+                FileType::Directory if !matches!(entry.name, b"." | b"..") => subdirs.push(ino),
+                FileType::Directory => {}
+                _ if wanted.remove(&ino) => _ = found.insert(ino),
+                _ => {}
+            }
+            !wanted.is_empty()
+        });
+        match read {
+            // It was removed; its number may be that of a new file.
+            Ok(()) | Err(Error::NotFound | Error::NotDirectory) => Ok(subdirs),
+            Err(error) => Err(error),
+        }
     }
 }

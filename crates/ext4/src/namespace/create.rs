@@ -329,7 +329,8 @@ impl Fs {
             // The inode is in use, so its bit in the bitmap stays set.
             return Err(InodeDamage::FreeInBitmap.of(ino));
         }
-        let made = self.new_inode(handle, ino, mode.0, new.uid, gid);
+        let flags = InodeFlags::empty();
+        let made = self.new_inode(handle, ino, mode.0, new.uid, gid, flags);
         let inode = match made {
             Ok(inode) => inode,
             Err(error) => {

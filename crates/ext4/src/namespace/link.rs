@@ -60,7 +60,7 @@ impl Fs {
             return Err(error);
         }
         let now = self.now();
-        inode.change_fields(|f| {
+        inode.change_names(|f| {
             f.links_count += 1;
             f.ctime = now;
         });

@@ -269,11 +269,11 @@ impl<'a> Unlink<'a> {
     }
     /// Updates the inode after its name was removed.
     fn finish(self, fs: &Fs, handle: &Handle<'_>, now: Timestamp) {
-        self.inode.change_fields(|f| {
+        self.inode.parent.forget();
+        self.inode.change_names(|f| {
             f.links_count = self.left;
             f.ctime = now;
         });
-        self.inode.parent.forget();
         self.inode.mark_dirty(fs, handle);
     }
     /// Undoes [`Unlink::begin`]: the name was not removed.

@@ -444,11 +444,11 @@ impl Fs {
             update_directory_inode(self, handle, from, now, link_change(from_gains));
             update_directory_inode(self, handle, to, now, link_change(to_gains));
         }
-        update_ctime(self, handle, &change.source, now);
         change.source.parent.set(to.ino);
+        rename_inode(self, handle, &change.source, now);
         if let Some(target) = change.target.as_ref().filter(|_| change.exchange) {
             target.parent.set(from.ino);
-            update_ctime(self, handle, target, now);
+            rename_inode(self, handle, target, now);
         }
         Ok(())
     }
@@ -477,8 +477,8 @@ fn link_change(gains: i32) -> LinkChange {
 }
 
 /// Updates the ctime of a renamed inode.
-fn update_ctime(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, now: Timestamp) {
-    inode.set_ctime(now);
+fn rename_inode(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, now: Timestamp) {
+    inode.change_names(|fields| fields.ctime = now);
     inode.mark_dirty(fs, handle);
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum Links {
 impl Fs {
     /// Makes the in-memory inode of a number that `alloc_inode` has just taken, with a new
     /// generation, the current time, and an empty extent root where the type has one. Puts it in
-    /// the table and marks it dirty.
+    /// the table, from where scans read it, and marks it dirty.
     pub(crate) fn new_inode(
         &self,
         handle: &Handle<'_>,
@@ -31,10 +31,10 @@ impl Fs {
         mode: u16,
         uid: u32,
         gid: u32,
+        mut flags: InodeFlags,
     ) -> Result<InodeRef> {
         let now = self.now();
         let mode = InodeMode(mode);
-        let mut flags = InodeFlags::empty();
         let mut i_block = [0; 60];
         let has_map = mode.is_regular() || mode.is_dir() || mode.is_symlink();
         // Without extents the map is a block map, which is empty.
@@ -120,7 +120,7 @@ impl Fs {
     }
 
     /// Returns whether an inode with these flags holds the value of an attribute and is no file.
-    fn holds_value(&self, flags: impl FnOnce() -> InodeFlags) -> bool {
+    pub(crate) fn holds_value(&self, flags: impl FnOnce() -> InodeFlags) -> bool {
         self.geo.incompat.contains(IncompatFeatures::EA_INODE)
             && flags().contains(InodeFlags::EA_INODE)
     }

@@ -75,7 +75,7 @@ pub(crate) fn journal_extents(
         .ok_or(Error::Internal("a group descriptor lies beyond its block"))?;
     group_desc::verify_checksum(geo, group, raw)?;
     let desc = GroupDesc::decode(raw, geo.desc_size)?;
-    desc.validate(geo, group)?;
+    desc.validate_places(geo)?;
     let (block, offset) = geo.inode_location(ino, desc.inode_table)?;
     let data = read_block(queue, geo, block)?;
     let raw = data

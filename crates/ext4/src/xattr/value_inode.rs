@@ -158,7 +158,8 @@ pub(super) fn create(
         return Err(InodeDamage::FreeInBitmap.of(ino));
     }
     let mode = InodeMode::new(kind, 0o600);
-    let inode = match fs.new_inode(handle, ino, mode.0, uid, gid) {
+    let flags = InodeFlags::EA_INODE;
+    let inode = match fs.new_inode(handle, ino, mode.0, uid, gid, flags) {
         Ok(inode) => inode,
         Err(error) => {
             fs.groups.free_inode(handle, ino, kind)?;
@@ -167,7 +168,6 @@ pub(super) fn create(
     };
     let hash = value_hash(fs.geo.value_seed, value);
     inode.change_fields(|f| {
-        f.flags |= InodeFlags::EA_INODE;
         f.atime = Timestamp {
             secs: i64::from(hash),
             nanos: 0,

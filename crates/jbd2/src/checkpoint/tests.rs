@@ -352,3 +352,23 @@ fn a_checkpoint_that_panics_ends_the_wait_of_a_commit() {
     assert!(committed.expect("the commit ends").is_err());
     assert!(journal.start(1).is_err());
 }
+
+#[test]
+fn a_block_that_is_to_be_written_last_waits_for_newer_contents_of_others() {
+    let rig = rig();
+    let last = rig.journal.write_last(FREE + 950);
+    rig.commit([950, 960], 1);
+    rig.commit([960], 2);
+    rig.fill(9);
+    assert!(rig.journal.wants_checkpoint(), "{}", rig.used());
+    assert!(!rig.journal.checkpoint_in_background().unwrap());
+    assert_eq!(rig.take_home(), []);
+    // The commit needs space.
+    rig.commit(1000..1100, 3);
+    let home = rig.take_home();
+    assert!(home.contains(&(FREE + 960, 1)), "{home:?}");
+    assert_eq!(home.last(), Some(&(FREE + 950, 1)));
+    drop(last);
+    rig.fill(6);
+    assert!(rig.journal.checkpoint_in_background().unwrap());
+}

@@ -31,6 +31,8 @@ pub(crate) struct Part {
     /// The homes of their blocks, sorted, each once. A later transaction may have committed newer
     /// content of a block, or have freed it.
     pub blocks: Vec<FsBlock>,
+    /// The block that is written when these are durable, if the transactions have it.
+    pub last: Option<FsBlock>,
 }
 
 /// Blocks that are written home at once.
@@ -61,6 +63,8 @@ pub(crate) struct CheckpointSet {
     used: u32,
     /// Whether a commit writes many log blocks.
     log_busy: bool,
+    /// The block that is written home after all others.
+    last: Option<FsBlock>,
 }
 
 impl CheckpointSet {
@@ -72,7 +76,17 @@ impl CheckpointSet {
             head: first,
             used: 0,
             log_busy: false,
+            last: None,
         }
+    }
+    /// Sets the block that is written home after all others, and returns the one before.
+    pub fn set_last(&mut self, last: Option<FsBlock>) -> Option<FsBlock> {
+        std::mem::replace(&mut self.last, last)
+    }
+    /// Returns whether there is such a block. Then only a thread that holds the commit lock writes
+    /// parts.
+    pub fn has_last(&self) -> bool {
+        self.last.is_some()
     }
     /// Returns the first log block of the next transaction.
     pub fn head(&self) -> LogBlock {
@@ -115,13 +129,14 @@ impl CheckpointSet {
     pub fn transactions(&self) -> Option<(Tid, Tid)> {
         Some((self.logged.front()?.tid, self.logged.back()?.tid))
     }
-    /// Returns the oldest transactions that have at least so many log blocks together, or all.
+    /// Returns the oldest transactions that have at least so many log blocks together, or all. All
+    /// while a block comes after all others.
     pub fn oldest(&self, log_blocks: u32) -> Option<Part> {
         let mut up_to = self.logged.front()?.tid;
         let mut blocks = Vec::new();
         let mut found = 0;
         for transaction in &self.logged {
-            if found >= log_blocks {
+            if found >= log_blocks && !self.has_last() {
                 break;
             }
             found += transaction.len;
@@ -130,7 +145,17 @@ impl CheckpointSet {
         }
         blocks.sort_unstable();
         blocks.dedup();
-        Some(Part { up_to, blocks })
+        Some(self.part(up_to, blocks))
+    }
+    /// Returns the part with these sorted blocks.
+    pub fn part(&self, up_to: Tid, mut blocks: Vec<FsBlock>) -> Part {
+        let at = self.last.and_then(|last| blocks.binary_search(&last).ok());
+        let last = at.map(|at| blocks.remove(at));
+        Part {
+            up_to,
+            blocks,
+            last,
+        }
     }
     /// Begins a batch: the contents of the first of `blocks` whose newest content is of `up_to` or
     /// older. Removes these and the blocks between them from `blocks`. They are in flight until
@@ -211,7 +236,7 @@ impl CheckpointSet {
             self.logged.pop_front();
         }
         let mut released = Vec::new();
-        for block in &part.blocks {
+        for block in part.blocks.iter().chain(&part.last) {
             if let Some(entry) = self.entries.get(block)
                 && part.up_to.reached(entry.tid)
                 && let Some(entry) = self.entries.remove(block)

@@ -1,10 +1,15 @@
 //! The scenarios. Each begins with preparations without preemption; the rest is explored.
 
 mod defects;
+mod discards;
+mod growth;
+mod handles;
 mod lookups;
 mod mixed;
+mod moves;
 mod space;
 mod tree;
+mod values;
 
 use crate::base::Format;
 use crate::volume::{Mounting, Volume};
@@ -44,7 +49,7 @@ impl Case {
 }
 
 /// The formats besides ext4 with blocks of 4 KiB on which scenarios run.
-const ELSEWHERE: [(&str, &[Format]); 9] = {
+const ELSEWHERE: [(&str, &[Format]); 13] = {
     use Format::*;
     [
         ("contents", &[SmallBlocks, Ext2, Ext3, Bigalloc]),
@@ -52,6 +57,10 @@ const ELSEWHERE: [(&str, &[Format]); 9] = {
         ("log-wraps", &[SmallBlocks]),
         ("names", &[Ext2, Ext3, OrphanList]),
         ("reclaim", &[SmallBlocks, Ext3, Bigalloc]),
+        ("discards", &[Bigalloc]),
+        ("values", &[EaInode]),
+        ("grow", &[SmallBlocks, Ext3]),
+        ("handles", &[InlineData]),
         ("unmount-writes", &[Ext2]),
         ("write-errors", &[Ext3, Bigalloc]),
         ("tree", &[Ext2, Ext3, OrphanList, InlineData, EaInode]),
@@ -64,7 +73,12 @@ pub fn all() -> Vec<Case> {
     let scenarios = [
         defects::all(),
         mixed::all(),
+        moves::all(),
+        growth::all(),
+        discards::all(),
+        values::all(),
         lookups::all(),
+        handles::all(),
         tree::all(),
         space::all(),
     ];

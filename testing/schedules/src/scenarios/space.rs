@@ -37,6 +37,7 @@ fn mounting(rng: &mut Rng) -> Mounting {
         memory: *rng.pick(&[1 << 20, 16 << 20]),
         commit_interval: Duration::from_millis(*rng.pick(&[50, 5000])),
         background: *rng.pick(&[None, Some(8 << 10)]),
+        ..Mounting::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calls that may fail: beside an unmount, or while the device fails.
 
 use super::{File, Volume};
-use crate::model::bytes;
+use crate::model::{Names, bytes};
 use ext4::{Fs, InodeRef};
 use testkit::crash::SECTOR;
 use testkit::volume as calls;
@@ -46,7 +46,7 @@ impl Volume {
 
     /// Calls `sync`, which may fail for the same reason. If it succeeds, the file is durable.
     pub fn try_sync(&self, file: &File, sync: impl FnOnce(&Fs, &InodeRef) -> ext4::Result<()>) {
-        let mark = self.model(|m, _| m.mark(&[file.id]));
+        let mark = self.model(|m, _| m.mark(&[file.id], Names::Unknown));
         if sync(&self.0.fs, &file.inode).is_ok() {
             self.model(|m, at| m.acknowledge(mark, at));
         }

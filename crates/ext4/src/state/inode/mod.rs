@@ -63,6 +63,8 @@ pub(crate) struct InodeMeta {
     pub inline_xattrs: Option<Box<[u8]>>,
     /// Truncations since the inode was loaded, modulo 2^32.
     pub cuts: u32,
+    /// Links, unlinks and renames of the inode since it was loaded, modulo 2^32.
+    pub name_changes: u32,
     /// Its place on the orphan list or in the orphan file.
     pub orphan: Option<OrphanPlace>,
     /// Not on disk: an unnamed file is pinned until it has a name, and gone after a crash.
@@ -188,6 +190,7 @@ impl Inode {
             meta: Rank::InodeMeta.mutex(InodeMeta {
                 size: fields.size,
                 cuts: 0,
+                name_changes: 0,
                 fields,
                 inline_xattrs,
                 orphan: None,

@@ -9,9 +9,10 @@
 //! 4. A descriptor table that is full takes the next block that the resize inode keeps for it. When
 //!    none is left, the volume gets the feature `meta_bg`: later blocks of the table are in the
 //!    groups that they describe ([`step`]).
-//! 5. A step ends when its blocks are home, the super block last. The kernel and e2fsck read super
-//!    block and descriptors before they replay the log. With the old super block they would know no
-//!    inode of a new group, and with the new one they need the new descriptors.
+//! 5. A step ends when its blocks are home. The kernel and e2fsck read super block and descriptors
+//!    before they replay the log. With the old super block they would know no inode of a new group,
+//!    and with the new one they need the new descriptors. So each checkpoint, also one for another
+//!    thread, writes the super block last ([`jbd2::Journal::write_last`]).
 //! 6. The copies of super block and descriptors are written ([`backups`]).
 //!
 //! Each handle leaves a complete volume of a larger size, so a crash leaves the old size, the new

@@ -42,35 +42,30 @@ impl Counts {
 impl Growth<'_> {
     /// Grows the volume to the target, step by step.
     pub fn grow(mut self) -> Result<()> {
-        if self.fill_last_group()? {
-            self.end_step()?;
-        }
+        self.step(Self::fill_last_group)?;
         while self.fs.geo.blocks_count < self.target {
             let groups = self.fs.geo.groups;
             if self.fs.limit_of_table() == Some(u64::from(groups)) {
-                self.change_to_meta_bg()?;
-                self.write_home()?;
+                self.step(|growth| growth.change_to_meta_bg().map(|()| false))?;
             }
             let end = self.end_of_step(groups);
             self.add_groups(groups, end)?;
-            self.end_step()?;
         }
         Ok(())
     }
 
-    /// Reports a step, and writes its changes home.
-    fn end_step(&mut self) -> Result<()> {
-        (self.progress)(ResizeProgress {
-            blocks: self.fs.geo.blocks_count,
-            target: self.target,
-        });
-        self.write_home()
-    }
-
-    /// Writes the changes of a step home: the descriptors, and then the super block.
-    fn write_home(&self) -> Result<()> {
-        let last = self.fs.superblock_block();
-        Ok(self.fs.journal.flush_with_last(last)?)
+    /// Calls `change`, which changes descriptors and super block by a handle, and returns whether
+    /// the volume has grown. Reports that, and writes them home, the super block last.
+    fn step(&mut self, change: impl FnOnce(&Self) -> Result<bool>) -> Result<()> {
+        let journal = &self.fs.journal;
+        let _last = journal.write_last(self.fs.superblock_block());
+        if change(self)? {
+            (self.progress)(ResizeProgress {
+                blocks: self.fs.geo.blocks_count,
+                target: self.target,
+            });
+        }
+        Ok(journal.flush()?)
     }
 
     /// Returns the super block's counts with `blocks` blocks. The reserve of root stays in
@@ -133,7 +128,7 @@ impl Growth<'_> {
     }
 
     /// Adds the groups from `first` to `end`.
-    fn add_groups(&self, first: u32, end: u32) -> Result<()> {
+    fn add_groups(&mut self, first: u32, end: u32) -> Result<()> {
         let fs = self.fs;
         let blocks = fs.geo.group_first_block(GroupNo(end)).0.min(self.target);
         let mut counts = self.counts_at(blocks)?;
@@ -158,17 +153,19 @@ impl Growth<'_> {
                  volume and use resize2fs"
             )));
         }
-        let handle = fs.journal.start(credits)?;
-        if let Some(resize_inode) = resize_inode {
-            resize_inode.update(&handle, &geo, first)?;
-        }
-        for index in fs.geo.gdt_blocks..table {
-            handle.create(geo.gdt_block(index));
-        }
-        self.store(counts);
-        fs.groups.add(&handle, new);
-        fs.mark_superblock_dirty(&handle);
-        Ok(())
+        self.step(|growth| {
+            let handle = fs.journal.start(credits)?;
+            if let Some(resize_inode) = resize_inode {
+                resize_inode.update(&handle, &geo, first)?;
+            }
+            for index in fs.geo.gdt_blocks..table {
+                handle.create(geo.gdt_block(index));
+            }
+            growth.store(counts);
+            fs.groups.add(&handle, new);
+            fs.mark_superblock_dirty(&handle);
+            Ok(true)
+        })
     }
 
     /// Writes what new groups need to exist, durably. No block of it is part of the volume.

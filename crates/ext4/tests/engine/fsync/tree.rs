@@ -1,7 +1,9 @@
 //! Fsyncs of subtrees.
 
 use crate::fsync::volume::{Disk, contents, cost, create, mkdir, put, write};
+use block::Op;
 use ext4::{Fs, InodeRef, RenameFlags};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Dirty pages.
 fn dirty(fs: &Fs) -> u64 {
@@ -116,6 +118,57 @@ fn files_that_were_loaded_by_number() {
     }
     fs.sync_tree(&fs.inode(a).unwrap()).unwrap();
     assert_eq!(dirty(&fs), 2000);
+}
+
+#[test]
+fn a_file_is_written_if_the_place_of_its_directory_cannot_be_read() {
+    let disk = Disk::new();
+    let fs = disk.mount();
+    let root = fs.root().unwrap();
+    let a = mkdir(&fs, &root, "a");
+    let sub = mkdir(&fs, &a, "sub");
+    let file = file(&fs, &sub, "file", 1);
+    fs.sync().unwrap();
+    write(&fs, &file, 0, &[b'y'; 4096]);
+    drop(sub);
+    fs.drop_caches();
+    let mut failed = false;
+    disk.inject(move |op, _, _| {
+        let fails = op == Op::Read && !std::mem::replace(&mut failed, true);
+        fails.then_some(5)
+    });
+    fs.sync_tree(&a).unwrap();
+    assert_eq!(dirty(&fs), 0);
+}
+
+/// The names of both directories are read to find the file, because it has too much to write.
+#[test]
+fn a_file_that_moves_within_the_tree_beside_the_search_is_written() {
+    let disk = Disk::new();
+    let fs = disk.mount();
+    let root = fs.root().unwrap();
+    let a = mkdir(&fs, &root, "a");
+    let (x, y) = (mkdir(&fs, &a, "x"), mkdir(&fs, &a, "y"));
+    let file = create(&fs, &x, "file");
+    fs.link(&file, &root, b"outside").unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let keep = RenameFlags::NoReplace;
+            while !over.load(Ordering::Relaxed) {
+                fs.rename(&x, b"file", &y, b"file", keep).unwrap();
+                fs.rename(&y, b"file", &x, b"file", keep).unwrap();
+            }
+        });
+        let data = vec![1; (4 << 20) + 4096];
+        let missed = (0..150).find(|_| {
+            write(&fs, &file, 0, &data);
+            fs.sync_tree(&a).unwrap();
+            dirty(&fs) > 0
+        });
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(missed, None);
+    });
 }
 
 #[test]
