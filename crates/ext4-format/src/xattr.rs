@@ -18,7 +18,8 @@ pub use name::{
 };
 
 pub use value::{
-    StoredValue, ValueInode, set_value_inode_refs, value_hash, value_inode_refs, wants_inode,
+    StoredValue, ValueInode, leave_entries, set_value_inode_refs, value_hash, value_inode_refs,
+    wants_inode,
 };
 
 use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32, saturating_u32};
