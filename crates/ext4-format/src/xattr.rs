@@ -315,8 +315,7 @@ pub fn space_for(name: &[u8], value: &[u8]) -> usize {
     align4(ENTRY.saturating_add(name.len())).saturating_add(align4(value.len()))
 }
 
-/// Returns the bytes that a set of attributes takes in addition to the header: entries, end mark
-/// and values.
+/// Returns the bytes that attributes take beside the header: entries, end mark and values.
 #[must_use]
 pub fn space_for_all(attributes: &[Xattr<'_>]) -> usize {
     attributes

@@ -30,8 +30,8 @@
 //!   worst case.
 //!
 //! The last `margin` blocks are reserved for changes that must work on a full volume and need no
-//! data block ([`Claim::Margin`]): writes to allocated space, and punching holes. Such a change of a
-//! block map needs no block at all, so a volume without extents has no margin. The `root` blocks
+//! data block ([`Claim::Margin`]): writes to allocated space, and punching holes. Such a change of
+//! a block map needs no block at all, so a volume without extents has no margin. The `root` blocks
 //! before it are left free by threads that act for users ([`super::root_reserve`]).
 //!
 //! Every new page makes a reservation, on any number of threads concurrently. So unpromised blocks
