@@ -90,6 +90,39 @@ fn a_mount_that_lacks_descriptors_fails() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_does_not_end_the_server() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = "disk.img";
+    s.run(&["mkfs", image, "--size", "64MiB"]);
+    let dir = s.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    // Half of the image; the unit is 512 bytes.
+    let limit = s.path(image).metadata().unwrap().len() / 1024;
+    let script = format!("ulimit -f {limit}; exec \"$0\" mount \"$1\" \"$2\"");
+    let status = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_sluice")])
+        .args([s.path(image), dir.clone()])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let synced = |name: &str, bytes: u64| {
+        std::fs::write(dir.join(name), vec![1; bytes as usize])?;
+        std::fs::File::open(dir.join(name))?.sync_all()
+    };
+    synced("small", 5000).unwrap();
+    let error = synced("large", limit * 700).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
+    assert_eq!(std::fs::read(dir.join("small")).unwrap(), [1; 5000]);
+    std::fs::remove_file(dir.join("large")).unwrap();
+    s.run(&["unmount", "mnt"]);
+    s.check(image);
+    assert_eq!(s.run(&["cat", "disk.img:/small"]).len(), 5000);
+}
+
+#[test]
 fn a_mounted_volume_is_synced() {
     if !can_mount() {
         return;

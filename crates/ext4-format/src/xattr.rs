@@ -18,7 +18,8 @@ pub use name::{
 };
 
 pub use value::{
-    StoredValue, ValueInode, set_value_inode_refs, value_hash, value_inode_refs, wants_inode,
+    StoredValue, ValueInode, leave_entries, set_value_inode_refs, value_hash, value_inode_refs,
+    wants_inode,
 };
 
 use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32, saturating_u32};
@@ -314,8 +315,7 @@ pub fn space_for(name: &[u8], value: &[u8]) -> usize {
     align4(ENTRY.saturating_add(name.len())).saturating_add(align4(value.len()))
 }
 
-/// Returns the bytes that a set of attributes takes in addition to the header: entries, end mark
-/// and values.
+/// Returns the bytes that attributes take beside the header: entries, end mark and values.
 #[must_use]
 pub fn space_for_all(attributes: &[Xattr<'_>]) -> usize {
     attributes

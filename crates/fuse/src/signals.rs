@@ -53,16 +53,25 @@ fn signals() -> Result<&'static OwnedFd> {
 /// instead of the process. `wait` calls this too. A program calls it before it mounts, so that a
 /// signal between mounting and waiting does not kill it.
 ///
+/// SIGXFSZ is ignored: a write to the image beyond the process's limit of file sizes (`ulimit -f`)
+/// fails with EFBIG like any other failed write.
+///
 /// # Errors
 /// The system refuses the handlers.
 pub fn catch_signals() -> Result<()> {
     signals()?;
-    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+    let end = on_signal as *const () as libc::sighandler_t;
+    for (signal, handler) in [
+        (libc::SIGTERM, end),
+        (libc::SIGINT, end),
+        (libc::SIGHUP, end),
+        (libc::SIGXFSZ, libc::SIG_IGN),
+    ] {
         // SAFETY: an all-zero sigaction is valid (no flags, empty mask), the handler is
         // async-signal-safe and a static.
         let failed = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
+            action.sa_sigaction = handler;
             action.sa_flags = libc::SA_RESTART;
             libc::sigaction(signal, &raw const action, std::ptr::null_mut()) != 0
         };

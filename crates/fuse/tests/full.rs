@@ -59,6 +59,27 @@ fn written_files_survive_directories_that_fill_the_rest() {
     mounted.unmount();
 }
 
+#[test]
+fn a_volume_without_extents_is_filled_as_by_the_kernel() {
+    let needs = [Need::Tool("mke2fs"), Need::Loop];
+    if !can_mount() || !have("the kernel's ext4", &needs) {
+        return;
+    }
+    // The kernel leaves fewer blocks than one write has.
+    let script = "stat -f -c '%b %f %a' .
+        dd if=/dev/zero of=file bs=64k 2>&1 | grep -o 'No space.*' || true; sync -f .
+        [ $(stat -f -c %f .) -lt 64 ] && stat -f -c %a .";
+    for (kind, block_size) in [("ext2", "4096"), ("ext3", "1024"), ("ext3", "4096")] {
+        let how = Mke2fs::of_type(64 << 20, kind).args(&["-b", block_size]);
+        let image = Image::of(&how);
+        let by_kernel = image.copy().with_kernel("rw", |dir| run(dir, script));
+        let mounted = image.mount("");
+        let ours = mounted.run(script);
+        mounted.unmount();
+        assert_eq!(Some(ours), by_kernel, "{kind}, {block_size}");
+    }
+}
+
 /// A user fills the volume, then others write: root, a user, one of group 8, and user 8.
 const FILL_AS_USERS: &str = r#"
     chmod 777 .

@@ -2,6 +2,7 @@
 //! turns, and agree with a model.
 
 mod acls;
+mod capacity;
 mod deletion;
 mod hostile;
 

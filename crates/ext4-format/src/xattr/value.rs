@@ -11,7 +11,7 @@
 //! An entry in an inode is a reference, and so is an entry in a block, however many inodes share
 //! the block.
 
-use super::{ENTRY, XattrEntry, align4, entry_hash, name_hashes, space_for};
+use super::{ENTRY, Xattr, XattrEntry, align4, entry_hash, name_hashes, space_for};
 use crate::checksum::{Seed, crc32c};
 use crate::inode::{InodeFields, Timestamp};
 use units::Ino;
@@ -85,6 +85,16 @@ pub fn wants_inode(value: &[u8], block_size: usize) -> bool {
         .saturating_add(4)
         .saturating_add(align4(ENTRY.saturating_add(SHORT_NAME)));
     space_for(b"", value).saturating_sub(ENTRY) > block_size.saturating_sub(beside)
+}
+
+/// Returns whether the values in a block leave room for entries of values that are in inodes. The
+/// kernel has the same limit.
+#[must_use]
+pub fn leave_entries(attributes: &[Xattr<'_>], block_size: usize) -> bool {
+    let values = attributes
+        .iter()
+        .map(|attribute| align4(attribute.value.len()));
+    values.fold(0, usize::saturating_add) <= block_size - block_size / 8
 }
 
 #[cfg(test)]

@@ -238,7 +238,7 @@ impl Groups {
         let free = sum(|desc| desc.free_blocks_count);
         let all = geo.cluster().clusters_for(geo.blocks_count);
         Ok(Groups {
-            space: Space::new(free, all),
+            space: Space::new(free, all, geo.incompat),
             privileged: Privileged::default(),
             free_inodes: AtomicU64::new(sum(|desc| desc.free_inodes_count)),
             dirs: AtomicU64::new(sum(|desc| desc.used_dirs_count)),

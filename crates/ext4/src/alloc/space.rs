@@ -30,8 +30,9 @@
 //!   worst case.
 //!
 //! The last `margin` blocks are reserved for changes that must work on a full volume and need no
-//! data block ([`Claim::Margin`]): writes to allocated space, and punching holes. The `root` blocks
-//! before them are left free by threads that act for users ([`super::root_reserve`]).
+//! data block ([`Claim::Margin`]): writes to allocated space, and punching holes. Such a change of
+//! a block map needs no block at all, so a volume without extents has no margin. The `root` blocks
+//! before it are left free by threads that act for users ([`super::root_reserve`]).
 //!
 //! Every new page makes a reservation, on any number of threads concurrently. So unpromised blocks
 //! are partly kept in per-thread *shards*. A shard is filled only while far more blocks are
@@ -40,6 +41,7 @@
 use super::root_reserve;
 use crate::{Error, Result};
 use crossbeam_utils::CachePadded;
+use ext4_format::features::IncompatFeatures;
 use sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 const SHARDS: usize = 16;
@@ -92,7 +94,12 @@ fn try_sub(counter: &AtomicI64, blocks: i64, least: i64) -> bool {
 }
 
 impl Space {
-    pub fn new(free: u64, total: u64) -> Space {
+    /// `free` of the `total` clusters are free.
+    pub fn new(free: u64, total: u64, incompat: IncompatFeatures) -> Space {
+        let margin = match incompat.contains(IncompatFeatures::EXTENTS) {
+            true => (total / 50).min(MARGIN_MAX) as i64,
+            false => 0,
+        };
         Space {
             unpromised: CachePadded::new(AtomicI64::new(free as i64)),
             free: CachePadded::new(AtomicI64::new(free as i64)),
@@ -101,7 +108,7 @@ impl Space {
             damaged: AtomicI64::new(0),
             nodes: CachePadded::default(),
             shards: Default::default(),
-            margin: (total / 50).min(MARGIN_MAX) as i64,
+            margin,
             root: AtomicI64::new(0),
         }
     }
@@ -266,7 +273,7 @@ mod tests {
 
     #[test]
     fn reservations_fail_before_the_space_is_used_up() {
-        let space = Space::new(10_000, 10_000);
+        let space = Space::new(10_000, 10_000, IncompatFeatures::EXTENTS);
         let mut promised = 0;
         while space.reserve(7, Claim::Ordinary).is_ok() {
             promised += 7;
@@ -291,7 +298,7 @@ mod tests {
 
     #[test]
     fn blocks_of_damaged_groups_are_not_reserved() {
-        let space = Space::new(10_000, 10_000);
+        let space = Space::new(10_000, 10_000, IncompatFeatures::EXTENTS);
         space.exclude_damaged(5_000);
         assert!(!space.commit_frees_blocks());
         assert!(space.reserve(4_801, Claim::Ordinary).is_err());
@@ -302,7 +309,7 @@ mod tests {
     #[test]
     fn concurrent_reservations_never_exceed_the_space() {
         for free in [40_000, 1_000] {
-            let space = Space::new(free, 1_000_000);
+            let space = Space::new(free, 1_000_000, IncompatFeatures::EXTENTS);
             let margin = space.margin as u64;
             let total: u64 = sync::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4)

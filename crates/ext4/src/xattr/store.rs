@@ -7,9 +7,10 @@
 //! shared.
 //!
 //! On volumes with `ea_inode`, a value that is larger than a block's room, or for which there is no
-//! other place, is in an inode of its own ([`value_inode`]). A change counts the references of all
-//! entries that the inode has before and after it: an entry that only moves keeps its reference,
-//! and one that is copied from a shared block makes another. Values in inodes count for `i_blocks`.
+//! other place, is in an inode of its own ([`value_inode`]). Other values leave an eighth of the
+//! block for the entries of such values. A change counts the references of all entries that the
+//! inode has before and after it: an entry that only moves keeps its reference, and one that is
+//! copied from a shared block makes another. Values in inodes count for `i_blocks`.
 //!
 //! ```text
 //!            set, no room in the inode           set or removed
@@ -24,8 +25,8 @@ use super::{SetXattrMode, XATTR_CREDITS, value_inode};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::features::CompatFeatures;
 use ext4_format::xattr::{
-    StoredValue, ValueInode, build_ibody, fits_block, fits_ibody, parse_block, parse_ibody,
-    space_for, wants_inode,
+    StoredValue, ValueInode, build_ibody, fits_block, fits_ibody, leave_entries, parse_block,
+    parse_ibody, space_for, wants_inode,
 };
 use jbd2::Handle;
 use std::borrow::Cow;
@@ -196,10 +197,13 @@ pub(crate) fn change(
                 false => old.clone().with(new.clone(), room),
                 true => None,
             };
+            let leaves_entries = |all: &Attributes| {
+                all.block == old.block || leave_entries(&borrow(&all.block), room.block)
+            };
             match here {
-                Some(all) => all,
-                None if !uses_inodes => return Err(Error::NoSpace),
-                None => {
+                Some(all) if !uses_inodes || leaves_entries(&all) => all,
+                _ if !uses_inodes => return Err(Error::NoSpace),
+                _ => {
                     // The entry takes the same room, whichever inode it is.
                     (new.value, new.stored) = (Vec::new(), Some(NOWHERE));
                     old.clone().with(new.clone(), room).ok_or(Error::NoSpace)?;

@@ -6,6 +6,7 @@ use crate::space::volume::{PAGE, open, page};
 use ext4::{Error, FallocateMode, Fs, InodeRef, SyncKind, SyncTarget};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use testkit::oracle::Mke2fs;
 use testkit::seed::{Rng, seeds};
 use testkit::volume::{Image, any_sync, busy, mkdir, quiet};
 
@@ -104,7 +105,12 @@ impl Worker<'_> {
             }
             76..84 => {
                 let mode = FallocateMode::Allocate { keep_size: false };
-                let done = fits(fs.fallocate(file, mode, at, bytes));
+                let result = fs.fallocate(file, mode, at, bytes);
+                // Block maps have no unwritten blocks.
+                if matches!(result, Err(Error::NotSupported)) {
+                    return 0;
+                }
+                let done = fits(result);
                 if done {
                     model.size = model.size.max(from + len);
                 }
@@ -212,9 +218,15 @@ fn check(fs: &Fs, name: &str, model: &Model) {
     }
 }
 
-fn run(seed: u64, mib: u64, threads: u64, steps: u64, is_busy: bool) -> u64 {
-    println!("SLUICE_SEED={seed} of {mib} MiB, {threads} threads, {steps} steps, busy: {is_busy}");
-    let image = Image::ours(mib << 20, &[]);
+/// The volume of a seed, with 4 KiB blocks.
+fn of_seed(kind: &str, seed: u64) -> Image {
+    let mib = 16 + 16 * (seed % 3);
+    println!("SLUICE_SEED={seed}: {kind}, {mib} MiB");
+    Image::by_mke2fs(&Mke2fs::of_type(mib << 20, kind))
+}
+
+fn run(seed: u64, image: &Image) -> u64 {
+    let is_busy = seed.is_multiple_of(2);
     let fs = image.mount_with(if is_busy { busy() } else { quiet() });
     let worker = |nth: u64| {
         let mut worker = Worker {
@@ -227,14 +239,12 @@ fn run(seed: u64, mib: u64, threads: u64, steps: u64, is_busy: bool) -> u64 {
             dir: None,
             mood: 0,
         };
-        let full: u64 = (0..steps).map(|nth| worker.step(nth)).sum();
+        let full: u64 = (0..800).map(|nth| worker.step(nth)).sum();
         (worker.name, worker.files, full)
     };
     let worker = &worker;
     let done: Vec<_> = sync::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|nth| scope.spawn(move || worker(nth)))
-            .collect();
+        let workers: Vec<_> = (0..4).map(|nth| scope.spawn(move || worker(nth))).collect();
         workers.into_iter().map(|w| w.join().unwrap()).collect()
     });
     let full = done.iter().map(|(_, _, full)| full).sum();
@@ -272,9 +282,11 @@ fn run(seed: u64, mib: u64, threads: u64, steps: u64, is_busy: bool) -> u64 {
 
 #[test]
 fn nothing_that_was_acknowledged_is_lost_on_a_full_volume() {
-    let mut full = 0;
-    for seed in seeds(1..=8) {
-        full += run(seed, 16 + 16 * (seed % 3), 4, 800, seed % 2 == 0);
+    for kind in ["ext4", "ext3", "ext2"] {
+        let mut full = 0;
+        for seed in seeds(1..=8) {
+            full += run(seed, &of_seed(kind, seed));
+        }
+        assert!(full > 0, "no {kind} volume was full");
     }
-    assert!(full > 0, "no volume was full");
 }
