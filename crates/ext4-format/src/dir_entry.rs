@@ -9,6 +9,8 @@
 //! checksum. No live record can look like that, so the tail is recognised without knowing the
 //! volume's features.
 
+mod pack;
+
 use crate::bytes::{get, lo32, put, put_u32, saturating_u32};
 use crate::dir_record::{MIN_REC_LEN, decode_rec_len, put_record, set_rec_len};
 use crate::error::{FormatError, Result};
@@ -21,6 +23,7 @@ pub use crate::dir_block::{
 };
 pub use crate::dir_record::{DirEntryRef, HEADER, NAME_MAX, rec_len_for};
 pub use crate::dir_rules::{NameBytes, RecordRules, stored_hash};
+pub use pack::pack;
 
 /// The fixed part of a record, checked to lie in its block with its name.
 #[derive(Clone, Copy)]
@@ -392,71 +395,6 @@ pub fn insert_at(
     Ok(at)
 }
 
-/// Makes `block` a directory block that holds copies of the live records at `offsets` of `source`,
-/// without slack between them: the last one gets all of it.
-///
-/// # Errors
-///
-/// `DirRecLen` if no sound record starts at an offset, `NoRoom` if they do not fit.
-pub fn pack(
-    block: &mut [u8],
-    tail: Tail,
-    source: &[u8],
-    offsets: impl IntoIterator<Item = u32>,
-) -> Result<()> {
-    init_empty(block, tail);
-    let end = usable_len(block);
-    let mut last = None;
-    let mut at = 0u32;
-    for offset in offsets {
-        let record = record_at(source, offset)?;
-        let len = rec_len_for(usize::from(record.name_len));
-        let next = at.saturating_add(len);
-        let from = source.get(offset as usize..).unwrap_or_default();
-        let to = block.get_mut(at as usize..end).unwrap_or_default();
-        copy_record(to, from, len as usize)
-            .and_then(|()| set_rec_len(block, at, len))
-            .ok_or_else(|| FormatError::NoRoom {
-                structure: "directory block",
-                need: u64::from(next),
-                have: end as u64,
-            })?;
-        last = Some(at);
-        at = next;
-    }
-    if let Some(last) = last {
-        let behind = block.get_mut(at as usize..end).unwrap_or_default();
-        behind.iter_mut().take(SPILL).for_each(|byte| *byte = 0);
-        let rec_len = saturating_u32(end).saturating_sub(last);
-        let bad = FormatError::DirRecLen {
-            offset: last,
-            rec_len,
-        };
-        set_rec_len(block, last, rec_len).ok_or(bad)?;
-    }
-    Ok(())
-}
-
-/// Most records have at most so many bytes. Such a one is copied by moves of so many bytes, where
-/// there are so many.
-const SHORT: usize = 32;
-
-/// Bytes that a copy of the shortest record may write behind it.
-const SPILL: usize = SHORT - MIN_REC_LEN as usize;
-
-/// Copies the first `len` bytes, which are a record. Returns `None` if there is no room.
-#[inline]
-fn copy_record(to: &mut [u8], from: &[u8], len: usize) -> Option<()> {
-    if len <= SHORT
-        && let (Some(to), Some(from)) = (to.first_chunk_mut::<SHORT>(), from.first_chunk())
-    {
-        *to = *from;
-        return Some(());
-    }
-    to.get_mut(..len)?.copy_from_slice(from.get(..len)?);
-    Some(())
-}
-
 /// Removes the entry at `offset`: its predecessor takes its space over, or it becomes unused.
 /// The name's bytes are zeroed.
 ///
@@ -549,7 +487,7 @@ mod tests {
     use super::*;
     use testkit::seed::Rng;
 
-    fn block_with(names: &[&[u8]]) -> Vec<u8> {
+    pub(super) fn block_with(names: &[&[u8]]) -> Vec<u8> {
         let mut block = vec![0; 1024];
         init_empty(&mut block, Tail::Checksum);
         for (index, name) in names.iter().enumerate() {
@@ -591,49 +529,6 @@ mod tests {
             Ok(Probe::Full { used: 64 * number })
         );
         assert_eq!(used_bytes(&block), Ok(64 * number));
-    }
-
-    #[test]
-    fn pack_drops_slack() {
-        let mut block = block_with(&[b"one", b"two", b"three", b"four"]);
-        let two = find(&block, b"two", 100).unwrap().unwrap().offset;
-        remove(&mut block, two).unwrap();
-        let offsets: Vec<u32> = entries(&block, 100).map(|e| e.unwrap().offset).collect();
-        let mut packed = vec![0xff; 1024];
-        pack(&mut packed, Tail::Checksum, &block, offsets).unwrap();
-        let names: Vec<&[u8]> = entries(&packed, 100).map(|e| e.unwrap().name).collect();
-        assert_eq!(names, [&b"one"[..], b"three", b"four"]);
-        assert!(has_tail(&packed));
-        assert_eq!(used_bytes(&packed), Ok(12 + 16 + 12));
-        assert_eq!(records(&packed, 100).count(), 4);
-    }
-
-    #[test]
-    fn pack_leaves_zeroes_behind_the_last_record() {
-        for name in [&b"a"[..], b"abcdefgh", &[b'x'; 24], &[b'x'; 25]] {
-            let block = block_with(&[name, b"behind"]);
-            let mut packed = vec![0xff; 1024];
-            pack(&mut packed, Tail::Checksum, &block, [0]).unwrap();
-            let len = rec_len_for(name.len()) as usize;
-            assert_eq!(packed[6..len], block[6..len]);
-            assert_eq!(packed[len..1012], vec![0; 1012 - len]);
-            assert!(has_tail(&packed));
-        }
-    }
-
-    #[test]
-    fn pack_fills_a_block_up_to_its_tail() {
-        let names: Vec<[u8; 4]> = (0..84u32)
-            .map(|n| (n | 0x3030_3030).to_le_bytes())
-            .collect();
-        let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
-        let block = block_with(&names);
-        let offsets = || (0..84).map(|n| n * 12);
-        let mut packed = vec![0xff; 1024];
-        pack(&mut packed, Tail::Checksum, &block, offsets()).unwrap();
-        assert_eq!(packed, block);
-        let refused = pack(&mut packed, Tail::Checksum, &block, offsets().chain([0]));
-        assert!(matches!(refused, Err(FormatError::NoRoom { .. })));
     }
 
     /// Random insertions and removals keep the block equal to a map, and its chain whole.

@@ -106,7 +106,7 @@ pub struct Inode {
     pub(crate) mapping: Mapping,
     /// Everything on disk but `i_block`. Other modules use the methods of `fields`.
     pub(super) meta: Mutex<InodeMeta>,
-    /// What writeback knows of the pages.
+    /// The state of writeback.
     pub(crate) data: FileData,
     /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's
     /// number.
@@ -125,7 +125,7 @@ pub(crate) const HOT_BYTES: usize = offset_of!(Inode, data);
 #[cfg(not(any(debug_assertions, explore)))]
 const _: () = assert!(cache::InodeTable::<Inode>::INODE_BYTES + cache::NAME_BYTES <= 512);
 
-/// What writeback knows of the pages of a file.
+/// The state of writeback of a file's pages.
 pub(crate) struct FileData {
     /// Its place on the dirty lists of writeback.
     pub dirty_state: DirtyState,
