@@ -109,7 +109,7 @@ impl Tail {
         }
     }
 
-    fn len(self) -> u32 {
+    pub(crate) fn len(self) -> u32 {
         if self == Tail::Checksum {
             TAIL_SIZE as u32
         } else {

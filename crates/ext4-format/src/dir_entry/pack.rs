@@ -1,8 +1,8 @@
 //! Copies of records without the slack between them.
 
-use super::{Tail, init_empty, rec_len_for, record_at, usable_len};
+use super::{Tail, init_empty, init_tail, rec_len_for, record_at};
 use crate::bytes::saturating_u32;
-use crate::dir_record::{MIN_REC_LEN, set_rec_len};
+use crate::dir_record::set_rec_len;
 use crate::error::{FormatError, Result};
 
 /// Makes `block` a directory block that holds copies of the live records at `offsets` of `source`,
@@ -17,8 +17,7 @@ pub fn pack(
     source: &[u8],
     offsets: impl IntoIterator<Item = u32>,
 ) -> Result<()> {
-    init_empty(block, tail);
-    let end = usable_len(block);
+    let end = block.len().saturating_sub(tail.len() as usize);
     let mut last = None;
     let mut at = 0u32;
     for offset in offsets {
@@ -37,25 +36,25 @@ pub fn pack(
         last = Some(at);
         at = next;
     }
-    if let Some(last) = last {
-        let behind = block.get_mut(at as usize..end).unwrap_or_default();
-        behind.iter_mut().take(SPILL).for_each(|byte| *byte = 0);
-        let rec_len = saturating_u32(end).saturating_sub(last);
-        let bad = FormatError::DirRecLen {
-            offset: last,
-            rec_len,
-        };
-        set_rec_len(block, last, rec_len).ok_or(bad)?;
+    let Some(last) = last else {
+        init_empty(block, tail);
+        return Ok(());
+    };
+    // Copies of short records wrote behind the last one.
+    block.get_mut(at as usize..).unwrap_or_default().fill(0);
+    if tail == Tail::Checksum {
+        init_tail(block);
     }
-    Ok(())
+    let rec_len = saturating_u32(end).saturating_sub(last);
+    set_rec_len(block, last, rec_len).ok_or(FormatError::DirRecLen {
+        offset: last,
+        rec_len,
+    })
 }
 
 /// Most records have at most so many bytes. Such a one is copied by moves of so many bytes, where
 /// there are so many.
 const SHORT: usize = 32;
-
-/// Bytes that a copy of the shortest record may write behind it.
-const SPILL: usize = SHORT - MIN_REC_LEN as usize;
 
 /// Copies the first `len` bytes, which are a record. Returns `None` if there is no room.
 #[inline]
