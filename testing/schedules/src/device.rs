@@ -5,7 +5,7 @@
 
 use block::{Class, Device, IoError, Op, Payload, Queue, Request};
 use ext4_format::geometry::Geometry;
-use ext4_format::group_desc::GroupDesc;
+use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Unscheduled};
@@ -78,21 +78,18 @@ impl Store {
         Superblock::parse(&bytes).map_err(|error| error.to_string())
     }
 
-    /// Checks that each group of the first super block has a descriptor: the kernel and e2fsck read
-    /// both before they replay the log.
+    /// Checks that each group of the first super block has a valid descriptor: the kernel and
+    /// e2fsck read both before they replay the log.
     pub fn check_groups(&self) -> Result<(), String> {
         let geo = Geometry::from_superblock(&self.superblock()?).map_err(|e| e.to_string())?;
         for group in (0..geo.groups).map(GroupNo) {
             let (block, at) = geo.group_desc_location(group);
             let mut bytes = vec![0; usize::from(geo.desc_size)];
             self.read(block.offset(geo.block_size) + u64::from(at), &mut bytes);
-            let desc = GroupDesc::decode(&bytes, geo.desc_size).map_err(|e| e.to_string())?;
-            if desc.inode_table.0 == 0 {
-                return Err(format!(
-                    "group {} of the super block has no descriptor",
-                    group.0
-                ));
-            }
+            GroupDesc::decode(&bytes, geo.desc_size)
+                .and_then(|desc| desc.validate_places(&geo))
+                .and_then(|()| group_desc::verify_checksum(&geo, group, &bytes))
+                .map_err(|error| format!("group {} of the super block: {error}", group.0))?;
         }
         Ok(())
     }
