@@ -4,7 +4,6 @@
 use super::{Scenario, join, start};
 use crate::volume::{Mounting, Volume};
 use ext4::{Error, Scanned};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Unscheduled};
 use std::time::Duration;
 use testkit::seed::Rng;
@@ -24,7 +23,7 @@ pub fn all() -> Vec<Scenario> {
     }]
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Handle {
     ino: Ino,
     generation: u32,
@@ -33,13 +32,19 @@ struct Handle {
 /// A file that has existed.
 #[derive(Clone, Copy)]
 struct Past {
+    handle: Handle,
     /// Its contents are this byte.
     byte: u8,
     /// Its unlink has returned.
     unlinked: bool,
 }
 
-type Files = Arc<Unscheduled<BTreeMap<Handle, Past>>>;
+/// In the order of their creation: the generations differ between two runs of a schedule.
+type Files = Arc<Unscheduled<Vec<Past>>>;
+
+fn find(files: &[Past], handle: Handle) -> Option<usize> {
+    files.iter().position(|past| past.handle == handle)
+}
 
 fn body(volume: &Volume, rng: &mut Rng) {
     let files = Files::default();
@@ -69,8 +74,9 @@ fn body(volume: &Volume, rng: &mut Rng) {
                 if let Err(error) = remove(volume.fs(), name) {
                     volume.violation(format!("unlink: {error}"));
                 }
-                if let Some(file) = files.lock().expect("unscheduled").get_mut(&handle) {
-                    file.unlinked = true;
+                let mut files = files.lock().expect("unscheduled");
+                if let Some(at) = find(&files, handle) {
+                    files[at].unlinked = true;
                 }
             }
         })
@@ -87,30 +93,32 @@ fn create(volume: &Volume, files: &Files, name: &str, byte: u8) -> Handle {
         ino: attr.ino,
         generation: attr.generation,
     };
-    let unlinked = false;
-    let past = Past { byte, unlinked };
-    let before = files.lock().expect("unscheduled").insert(handle, past);
-    if before.is_some() {
+    let mut files = files.lock().expect("unscheduled");
+    if find(&files, handle).is_some() {
         volume.violation(format!("{name} has the handle of an older file"));
     }
+    files.push(Past {
+        handle,
+        byte,
+        unlinked: false,
+    });
     handle
 }
 
 /// Opens a file by a handle. It is the file that got the handle, or the handle is stale.
 fn open(volume: &Volume, files: &Files, rng: &mut Rng) {
-    let (handle, past) = {
+    let past = {
         let files = files.lock().expect("unscheduled");
-        let (handle, past) = files.iter().nth(rng.index(files.len())).expect("some file");
-        (*handle, *past)
+        files[rng.index(files.len())]
     };
-    let ino = handle.ino;
+    let Handle { ino, generation } = past.handle;
     let inode = match volume.fs().inode(ino) {
         Ok(inode) => inode,
         Err(Error::Stale) if past.byte != 255 => return,
         Err(error) => return volume.violation(format!("inode {ino}: {error}")),
     };
     let attr = inode.attr();
-    if attr.generation != handle.generation {
+    if attr.generation != generation {
         return;
     }
     if past.unlinked && attr.nlink > 0 {
@@ -155,7 +163,7 @@ fn scan(volume: &Volume, files: &Files, kept: Handle) {
             generation: attr.generation,
         };
         times += u32::from(handle == kept);
-        if before.get(&handle).is_some_and(|past| past.unlinked) {
+        if find(&before, handle).is_some_and(|at| before[at].unlinked) {
             volume.violation(format!("the scan found the unlinked inode {}", attr.ino));
         }
     }

@@ -1,7 +1,6 @@
 //! Fsyncs of subtrees.
 
 use crate::fsync::volume::{Disk, contents, cost, create, mkdir, put, write};
-use block::Op;
 use ext4::{Fs, InodeRef, RenameFlags};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -118,27 +117,6 @@ fn files_that_were_loaded_by_number() {
     }
     fs.sync_tree(&fs.inode(a).unwrap()).unwrap();
     assert_eq!(dirty(&fs), 2000);
-}
-
-#[test]
-fn a_file_is_written_if_the_place_of_its_directory_cannot_be_read() {
-    let disk = Disk::new();
-    let fs = disk.mount();
-    let root = fs.root().unwrap();
-    let a = mkdir(&fs, &root, "a");
-    let sub = mkdir(&fs, &a, "sub");
-    let file = file(&fs, &sub, "file", 1);
-    fs.sync().unwrap();
-    write(&fs, &file, 0, &[b'y'; 4096]);
-    drop(sub);
-    fs.drop_caches();
-    let mut failed = false;
-    disk.inject(move |op, _, _| {
-        let fails = op == Op::Read && !std::mem::replace(&mut failed, true);
-        fails.then_some(5)
-    });
-    fs.sync_tree(&a).unwrap();
-    assert_eq!(dirty(&fs), 0);
 }
 
 /// The names of both directories are read to find the file, because it has too much to write.
