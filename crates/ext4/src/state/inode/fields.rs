@@ -68,9 +68,10 @@ impl Inode {
     /// The same, as a part of a change of the inode's names. The caller holds the locks of the
     /// directories, and has changed or cleared [`Inode::parent`] before.
     pub(crate) fn change_names(&self, change: impl FnOnce(&mut InodeFields<()>)) {
-        self.change_fields(change);
         let mut meta = self.meta.lock();
+        change(&mut meta.fields);
         meta.name_changes = meta.name_changes.wrapping_add(1);
+        self.note_links(&meta);
     }
     /// Differs after each change of the inode's names.
     pub(crate) fn name_changes(&self) -> u32 {
