@@ -78,6 +78,12 @@ impl Store {
         Superblock::parse(&bytes).map_err(|error| error.to_string())
     }
 
+    /// Returns whether the volume is larger than at the start of the run.
+    pub fn has_grown(&self) -> Result<bool, String> {
+        let geo = Geometry::from_superblock(&self.superblock()?).map_err(|e| e.to_string())?;
+        Ok(geo.blocks_count * u64::from(geo.block_size) > self.base.len() as u64)
+    }
+
     /// Checks that each group of the first super block has a valid descriptor: the kernel and
     /// e2fsck read both before they replay the log.
     pub fn check_groups(&self) -> Result<(), String> {

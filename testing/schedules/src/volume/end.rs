@@ -42,7 +42,7 @@ impl Volume {
                 }
             })
         };
-        if let Err(what) = checked(disk.contents(), |_| false).and_then(|()| contents()) {
+        if let Err(what) = checked(disk.contents(), End::Unmount).and_then(|()| contents()) {
             let mut violations = violations.lock().expect("unscheduled");
             violations.push(format!("after a clean unmount: {what}"));
         }
@@ -133,13 +133,21 @@ fn times(fs: &Fs, names: &[String]) -> Vec<Option<[Timestamp; 3]>> {
     names.iter().map(of).collect()
 }
 
+/// The end of the run that made an image.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Unmount,
+    Crash,
+}
+
 /// A crash while a volume grows leaves old copies of the super block, as with the kernel.
 fn is_old_backup(finding: &Finding) -> bool {
     finding.message.starts_with("backup of the super block")
 }
 
-/// Checks a volume that was unmounted.
-fn checked(store: Store, ignored: fn(&Finding) -> bool) -> Result<(), String> {
+/// Checks a volume that was unmounted, after a crash and a recovery if `end` says so.
+fn checked(store: Store, end: End) -> Result<(), String> {
+    let may_have_old_backups = end == End::Crash && store.has_grown()?;
     let superblock = store.superblock()?;
     if superblock.incompat().contains(IncompatFeatures::RECOVER) {
         return Err("needs_recovery is set: an unlinked inode or a change was left".into());
@@ -150,7 +158,9 @@ fn checked(store: Store, ignored: fn(&Finding) -> bool) -> Result<(), String> {
     disk.stop(device);
     let report = report.map_err(|error| format!("check: {error}"))?;
     let mut findings = report.findings.iter();
-    match findings.find(|f| f.severity == Severity::Problem && !ignored(f)) {
+    match findings.find(|finding| {
+        finding.severity == Severity::Problem && !(may_have_old_backups && is_old_backup(finding))
+    }) {
         Some(finding) => Err(format!("check: {finding}")),
         None => Ok(()),
     }
@@ -178,7 +188,7 @@ fn with_mounted(store: Store, call: impl FnOnce(&Fs) -> Result<(), String>) -> R
         result.and(unmounted)
     });
     disk.stop(device);
-    result.and_then(|()| checked(disk.contents(), is_old_backup))
+    result.and_then(|()| checked(disk.contents(), End::Crash))
 }
 
 fn mount(disk: &Disk) -> Result<Arc<Fs>, String> {
