@@ -3,7 +3,7 @@
 mod common;
 
 use common::Scratch;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -260,13 +260,57 @@ fn unmount_names_the_process_that_still_has_the_mount() {
 
 /// Mounts `image` in the foreground on the directory `dir`.
 fn serve(s: &Scratch, image: &str, dir: &str) -> Child {
-    let mut server = s.command(&["mount", "-f", image, dir]);
+    serve_with(s, "rw", image, dir)
+}
+
+/// Mounts `image` with `options` in the foreground on the directory `dir`.
+fn serve_with(s: &Scratch, options: &str, image: &str, dir: &str) -> Child {
+    let mut server = s.command(&["mount", "-f", "-o", options, image, dir]);
     let mut server = server.stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut said = BufReader::new(server.stderr.take().unwrap());
     said.read_line(&mut line).unwrap();
     assert!(line.contains("is mounted"), "{line}");
     server
+}
+
+#[test]
+fn the_memory_of_many_slowed_writers_is_bounded() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = "disk.img";
+    s.run(&["mkfs", image, "--size", "1GiB"]);
+    let dir = s.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    let mut server = serve_with(&s, "memory=16MiB", image, "mnt");
+    let data = vec![0xa5; 1 << 20];
+    std::thread::scope(|scope| {
+        for writer in 0..64 {
+            let (dir, data) = (&dir, &data);
+            scope.spawn(move || {
+                let mut file = std::fs::File::create(dir.join(format!("{writer}"))).unwrap();
+                for _ in 0..10 {
+                    file.write_all(data).unwrap();
+                }
+            });
+        }
+    });
+    let peak = peak_memory(server.id()) >> 20;
+    s.run(&["unmount", "mnt"]);
+    server.wait().unwrap();
+    s.check(image);
+    // Caches, two buffers of 128 KiB for each of 64 requests, and the rest of the process.
+    assert!(peak < 16 + 16 + 60, "{peak} MiB");
+}
+
+/// The largest resident memory of a process until now, in bytes.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<u64>().unwrap() << 10
 }
 
 /// Mounts `disk.img`, makes a file durable, and kills the server.

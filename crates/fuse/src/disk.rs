@@ -33,6 +33,7 @@ const TTL: Duration = Duration::from_secs(86_400);
 const SERVING: Serving = Serving {
     transport: TransportChoice::Device,
     threads: 2,
+    memory: 128 << 20,
 };
 
 /// A device that is served as a file. Dropping it unmounts it, lazily if it is in use.

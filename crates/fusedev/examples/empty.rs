@@ -84,6 +84,10 @@ fn main() -> std::io::Result<()> {
         Some("uring") => TransportChoice::Ring,
         _ => TransportChoice::Device,
     };
-    let serving = Serving { transport, threads };
+    let serving = Serving {
+        transport,
+        threads,
+        memory: 1 << 30,
+    };
     Session::start(fd, Arc::new(Empty(AtomicU64::new(2))), serving)?.run()
 }

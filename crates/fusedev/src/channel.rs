@@ -3,6 +3,8 @@
 //! A message to the kernel is an error number, the number of the request, and its parts in order.
 
 use crate::abi;
+use crate::buffers::MAX_WRITE;
+use crate::mapping::Mapping;
 use crate::transport::{Fill, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -13,12 +15,6 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use zerocopy::IntoBytes;
 
-/// Bytes in the largest write request; 256 pages, the default limit of kernels.
-pub const MAX_WRITE: u32 = 1 << 20;
-/// Bytes of a message besides the data of a write: header and arguments. It is also the smallest
-/// buffer that the kernel accepts.
-pub(crate) const HEADROOM: usize = 8 << 10;
-
 /// Slices that are sent in one call without an allocation.
 const INLINE_SLICES: usize = 4;
 
@@ -27,7 +23,7 @@ const IOC_CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229,
 
 thread_local! {
     /// The buffer of [`Transport::send_filled`]. A thread sends one reply at a time.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: RefCell<Option<Mapping>> = const { RefCell::new(None) };
 }
 
 /// One descriptor of a connection. The reply to a request must go to the descriptor that the
@@ -111,13 +107,15 @@ impl Transport for Channel {
     }
 
     fn send_filled(&self, unique: u64, size: usize, fill: Fill<'_>) {
+        let size = size.min(MAX_WRITE as usize);
         BUFFER.with_borrow_mut(|buffer| {
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            match fill(&mut buffer[..size]) {
-                Ok(len) => self.write(0, unique, &[&buffer[..len]]),
-                Err(error) => self.write(-error.raw_os_error(), unique, &[]),
+            let sent = reply_buffer(buffer).and_then(|buffer| {
+                let len = fill(&mut buffer[..size])?;
+                self.write(0, unique, &[&buffer[..len]]);
+                Ok(())
+            });
+            if let Err(error) = sent {
+                self.write(-error.raw_os_error(), unique, &[]);
             }
         });
     }
@@ -126,6 +124,19 @@ impl Transport for Channel {
     fn hold(&self) -> bool {
         true
     }
+}
+
+/// The memory of `buffer`, which is mapped by its first use.
+fn reply_buffer(buffer: &mut Option<Mapping>) -> Result<&mut [u8], Errno> {
+    if buffer.is_none() {
+        *buffer = Some(Mapping::new(MAX_WRITE as usize).map_err(|_| Errno::NOMEM)?);
+    }
+    buffer.as_mut().map(Mapping::bytes).ok_or(Errno::NOMEM)
+}
+
+/// Returns the memory of this thread's replies to the system.
+pub(crate) fn release_reply_buffer() {
+    BUFFER.set(None);
 }
 
 /// Opens `/dev/fuse`.

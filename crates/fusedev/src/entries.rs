@@ -1,7 +1,7 @@
 //! Lists of directory entries, as READDIR and READDIRPLUS return them.
 
 use crate::abi;
-use crate::channel::MAX_WRITE;
+use crate::buffers::MAX_WRITE;
 use crate::types::{Attr, Entry};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,7 +1,7 @@
 //! INIT: the kernel and the server agree on a version and on features.
 
 use crate::abi::{self, opcode};
-use crate::channel::{Channel, MAX_WRITE};
+use crate::channel::Channel;
 use crate::features::Features;
 use crate::message::Message;
 use crate::reply::Reply;
@@ -23,13 +23,19 @@ pub(crate) enum Init {
     Done,
 }
 
-/// Answers one INIT. `add` is called with the features that the kernel offers, and returns those
-/// that the session adds to the server's.
+/// The part of the answer that a session adds to the server's.
+pub(crate) struct Terms {
+    pub features: Features,
+    /// The most data of a request, in bytes.
+    pub max_write: u32,
+}
+
+/// Answers one INIT. `agree` is called with the features that the kernel offers.
 pub(crate) fn answer_init(
     channel: &Arc<Channel>,
     server: &impl Server,
     message: &[u8],
-    add: impl FnOnce(Features) -> io::Result<Features>,
+    agree: impl FnOnce(Features) -> io::Result<Terms>,
 ) -> io::Result<Init> {
     let wrong = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
     let short = |_| wrong("the kernel's INIT is too short");
@@ -63,8 +69,8 @@ pub(crate) fn answer_init(
         let ext: abi::InitInExt = arguments.take().map_err(short)?;
         offered = Features::from_words(init.flags, ext.flags2);
     }
-    let added = match add(offered) {
-        Ok(features) => features,
+    let terms = match agree(offered) {
+        Ok(terms) => terms,
         Err(error) => {
             reply.error(Errno::OPNOTSUPP);
             return Err(error);
@@ -73,13 +79,13 @@ pub(crate) fn answer_init(
     let wanted = server.init(offered, (init.major, init.minor))
         | Features::MAX_PAGES
         | Features::INIT_EXT
-        | added;
+        | terms.features;
     (answer.flags, answer.flags2) = (wanted & offered).words();
     answer.max_readahead = init.max_readahead;
     answer.max_background = MAX_BACKGROUND;
     answer.congestion_threshold = MAX_BACKGROUND / 4 * 3;
-    answer.max_write = MAX_WRITE;
-    answer.max_pages = (MAX_WRITE as usize / rustix::param::page_size()) as u16;
+    answer.max_write = terms.max_write;
+    answer.max_pages = (terms.max_write as usize / rustix::param::page_size()) as u16;
     answer.time_gran = 1;
     reply.value(&answer);
     Ok(Init::Done)

@@ -56,6 +56,7 @@
 //! fuse(4).
 
 mod abi;
+mod buffers;
 mod channel;
 mod choice;
 mod counts;
@@ -68,6 +69,7 @@ mod helper;
 mod init;
 mod local;
 mod look;
+mod mapping;
 mod message;
 mod mount;
 mod notify;
@@ -81,7 +83,7 @@ mod spec;
 mod transport;
 mod types;
 
-pub use channel::MAX_WRITE;
+pub use buffers::MAX_WRITE;
 pub use choice::{Transport, TransportChoice, TransportMonitor, TransportStatus};
 pub use counts::OperationCounts;
 pub use entries::DirEntries;

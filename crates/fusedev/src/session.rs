@@ -10,12 +10,14 @@
 //!                 └─> with rings: their threads, and one descriptor for forgets
 //! ```
 
-use crate::channel::{Channel, HEADROOM, MAX_WRITE};
+use crate::buffers::{self, HEADROOM, MAX_WRITE};
+use crate::channel::{Channel, release_reply_buffer};
 use crate::choice::{Transport, TransportChoice, TransportMonitor};
 use crate::dispatch::{Dispatcher, Next};
 use crate::features::Features;
-use crate::init::{Init, answer_init};
+use crate::init::{Init, Terms, answer_init};
 use crate::look::{Looker, Lookers};
+use crate::mapping::Mapping;
 use crate::message::Message;
 use crate::notify::Notifier;
 use crate::pool::{Pool, Step};
@@ -35,6 +37,9 @@ pub struct Serving {
     /// Number of threads that read `/dev/fuse` or carry out requests, without those that wait. With
     /// rings it is one, for forgets.
     pub threads: usize,
+    /// Bytes that the buffers of all requests may have together. The kernel splits reads and writes
+    /// into requests of 128 KiB to 1 MiB by it.
+    pub memory: u64,
 }
 
 /// A connection to the kernel.
@@ -42,6 +47,7 @@ pub struct Session<S> {
     channel: Arc<Channel>,
     dispatcher: Arc<Dispatcher<S>>,
     threads: usize,
+    max_write: u32,
     rings: Option<Rings>,
     monitor: TransportMonitor,
 }
@@ -69,7 +75,6 @@ impl<S: Server> Session<S> {
         let readers = Pool::most(threads);
         let lanes = readers + usize::from(queues);
         let dispatcher = Arc::new(Dispatcher::new(server, lanes));
-        let mut rings = None;
         let prepare = |offered: Features| -> io::Result<Rings> {
             if let Some(error) = &undetected {
                 return Err(io::Error::new(error.kind(), error.to_string()));
@@ -83,25 +88,36 @@ impl<S: Server> Session<S> {
             }
             Rings::prepare(&dispatcher, &channel, &monitor.usage, (queues, readers))
         };
-        let mut choose = |offered: Features| -> io::Result<Features> {
+        let choose = |offered: Features| -> io::Result<Option<Rings>> {
             if serving.transport == TransportChoice::Device {
                 monitor.decide(Transport::Device, "it was chosen");
-                return Ok(Features::empty());
+                return Ok(None);
             }
             match (prepare(offered), serving.transport) {
-                (Ok(prepared), _) => {
-                    rings = Some(prepared);
-                    Ok(Features::OVER_IO_URING)
-                }
+                (Ok(rings), _) => Ok(Some(rings)),
                 (Err(error), TransportChoice::Ring) => Err(io::Error::new(
                     error.kind(),
                     format!("the transport over io_uring: {error}"),
                 )),
                 (Err(error), _) => {
                     monitor.decide(Transport::Device, error.to_string());
-                    Ok(Features::empty())
+                    Ok(None)
                 }
             }
+        };
+        let (mut rings, mut max_write) = (None, MAX_WRITE);
+        let mut agree = |offered: Features| -> io::Result<Terms> {
+            rings = choose(offered)?;
+            let (features, buffers) = match &rings {
+                Some(rings) => (Features::OVER_IO_URING, rings.entries()),
+                // A thread has a buffer for its request, and one for its reply.
+                None => (Features::empty(), 2 * readers),
+            };
+            max_write = buffers::max_write(serving.memory, buffers);
+            Ok(Terms {
+                features,
+                max_write,
+            })
         };
         let mut buffer = vec![0; HEADROOM];
         loop {
@@ -109,7 +125,7 @@ impl<S: Server> Session<S> {
                 .read(&mut buffer)?
                 .ok_or_else(|| io::Error::other("the kernel ended the connection before INIT"))?;
             let server = dispatcher.server();
-            if answer_init(&channel, server, &buffer[..len], &mut choose)? == Init::Done {
+            if answer_init(&channel, server, &buffer[..len], &mut agree)? == Init::Done {
                 break;
             }
         }
@@ -117,6 +133,7 @@ impl<S: Server> Session<S> {
             channel,
             dispatcher,
             threads,
+            max_write,
             rings,
             monitor,
         })
@@ -138,33 +155,40 @@ impl<S: Server> Session<S> {
     /// No thread can be started; the connection fails.
     pub fn run(self) -> io::Result<()> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let readers = (self.threads, Lookers::new(processors));
+        let buffer = self.max_write as usize + HEADROOM;
+        let read = |threads, lookers| {
+            read_device(
+                (&self.channel, buffer),
+                &self.dispatcher,
+                (threads, lookers),
+            )
+        };
         let Some(rings) = self.rings else {
-            return read_device(&self.channel, &self.dispatcher, readers);
+            return read(self.threads, Lookers::new(processors));
         };
         let (serving, started) = rings.start();
-        let readers = match started {
+        let read = match started {
             Ok(()) => {
                 self.monitor.decide(Transport::Ring, "the kernel offers it");
                 // Only forgets come. No caller waits for them.
-                (1, Lookers::none())
+                read(1, Lookers::none())
             }
             Err(error) => {
                 tracing::warn!("the kernel refuses the rings, /dev/fuse is used: {error}");
                 self.monitor.decide(Transport::Device, error.to_string());
-                readers
+                read(self.threads, Lookers::new(processors))
             }
         };
-        let read = read_device(&self.channel, &self.dispatcher, readers);
         // The threads of the rings have a descriptor, too, and end when the connection has ended.
         drop(self.channel);
         read.and(serving.join())
     }
 }
 
-/// Serves the requests of `/dev/fuse`; `threads` threads run at a time ([`Pool`]).
+/// Serves the requests of `/dev/fuse`, which have up to `buffer` bytes; `threads` threads run at a
+/// time ([`Pool`]).
 fn read_device(
-    channel: &Arc<Channel>,
+    (channel, buffer): (&Arc<Channel>, usize),
     dispatcher: &Dispatcher<impl Server>,
     (threads, lookers): (usize, Lookers),
 ) -> io::Result<()> {
@@ -179,11 +203,12 @@ fn read_device(
                     0 => channel.clone(),
                     _ => Arc::new(channel.duplicate()?),
                 };
+                let buffer = Mapping::new(buffer)?;
                 let (pool, lookers) = (&pool, &lookers);
                 thread::Builder::new()
                     .name(format!("fuse-{n}"))
                     .spawn_scoped(scope, move || {
-                        serve(&channel, dispatcher, n, (pool, lookers))
+                        serve((&channel, buffer), dispatcher, n, (pool, lookers))
                     })
             };
             match start() {
@@ -207,28 +232,27 @@ fn read_device(
 
 /// Serves the requests of one channel, as the only thread of the lane `lane`.
 fn serve(
-    channel: &Arc<Channel>,
+    (channel, mut buffer): (&Arc<Channel>, Mapping),
     dispatcher: &Dispatcher<impl Server>,
     lane: usize,
     (pool, lookers): (&Arc<Pool>, &Lookers),
 ) -> io::Result<()> {
     let mut member = pool.join();
     let mut looker = Looker::new(lookers);
-    let mut buffer = Vec::new();
     loop {
-        if buffer.is_empty() {
-            buffer = vec![0; MAX_WRITE as usize + HEADROOM];
-        }
         looker.look(|| channel.is_ready());
-        let Some(len) = channel.read(&mut buffer)? else {
+        let Some(len) = channel.read(buffer.bytes())? else {
             break;
         };
-        let message =
-            Message::split(&buffer[..len]).map_err(|error| io::Error::other(error.to_string()))?;
-        // A parked thread has no buffer.
-        if dispatcher.dispatch(lane, message, channel) == Next::End
-            || member.served(|| buffer = Vec::new()) == Step::End
-        {
+        let message = Message::split(&buffer.bytes()[..len])
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let next = dispatcher.dispatch(lane, message, channel);
+        // A parked thread needs no memory.
+        let release = || {
+            buffer.clear();
+            release_reply_buffer();
+        };
+        if next == Next::End || member.served(release) == Step::End {
             break;
         }
     }

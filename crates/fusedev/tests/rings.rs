@@ -128,6 +128,7 @@ fn mounted(test: &str) -> Option<Mounted> {
     let serving = Serving {
         transport: TransportChoice::Ring,
         threads: 1,
+        memory: 1 << 30,
     };
     let fd = mount(&spec, &dir).unwrap();
     let session = Session::start(fd, server.clone(), serving).unwrap();

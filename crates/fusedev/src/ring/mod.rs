@@ -40,6 +40,7 @@ use crate::channel::Channel;
 use crate::dispatch::Dispatcher;
 use crate::server::Server;
 pub(crate) use processors::possible;
+use queue::entries_per_queue;
 use reserve::Starting;
 use scheduling::Scheduling;
 use std::io;
@@ -51,6 +52,7 @@ use worker::Shared;
 /// Entries that are ready for the kernel.
 pub(crate) struct Rings {
     reserve: Starting,
+    entries: usize,
     ended: Receiver<io::Result<()>>,
 }
 
@@ -75,7 +77,16 @@ impl Rings {
         });
         let (tell, ended) = channel();
         let reserve = Starting::spawn(shared, queues, tell)?;
-        Ok(Rings { reserve, ended })
+        Ok(Rings {
+            reserve,
+            entries: usize::from(queues) * entries_per_queue(queues),
+            ended,
+        })
+    }
+
+    /// The number of entries. Each has a buffer.
+    pub fn entries(&self) -> usize {
+        self.entries
     }
 
     /// Gives the entries to the kernel. INIT is answered.
