@@ -27,6 +27,9 @@ file = os.open('file', os.O_RDONLY | eval(sys.argv[1])); eval(sys.argv[2])" "$@"
         make "$1"; open 0 'os.sendfile(1, file, 0, 2)'; look sendfile
         make "$1"; open 0 'os.copy_file_range(file, os.open("copy", 66), 2)'; look copy
         make "$1"; chattr +A file dir; cat file; ls dir; look chattr; chattr -A file dir
+        make "$1"; cat file; touch -a -d @100 file; cat file; look "read again"
+        make "$1"; cat file; sleep 0.02; echo true >> file; sleep 0.02; cat file
+        test "$(stat -c %.9X file)" \> "$(stat -c %.9Y file)" && echo read || echo not read
         make "$1"; ./file; stat link > /dev/null; test -r file; look run
     }
     accesses 100

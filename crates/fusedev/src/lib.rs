@@ -93,7 +93,7 @@ pub use helper::{serve_as_helper, use_helper};
 pub use local::UnmountMode;
 pub use mount::{Claim, mount, unmount};
 pub use notify::Notifier;
-pub use reply::{Hold, Reply};
+pub use reply::{CachedPages, Hold, Reply};
 pub use request::{Operation, Request, SetAttr, SetTime, WriteKind};
 pub use rustix::io::Errno;
 pub use server::Server;

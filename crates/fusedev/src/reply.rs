@@ -19,6 +19,15 @@ pub enum Hold {
     Refused,
 }
 
+/// The pages of a file that the kernel has cached before an open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CachedPages {
+    /// The kernel keeps them.
+    Kept,
+    /// The kernel drops them, so that the next read is a request.
+    Dropped,
+}
+
 /// The reply to one request. It owns its way to the kernel, so any thread can send it at any time.
 /// A reply that is dropped without an answer sends EIO.
 #[must_use = "the caller waits for the reply"]
@@ -62,14 +71,20 @@ impl Reply {
         self.value(&entry.encode());
     }
 
-    /// Reports that a file is open. The kernel keeps its cached pages.
-    pub fn opened(self) {
-        self.value(&opened());
+    /// Reports that a file is open.
+    pub fn opened(self, pages: CachedPages) {
+        self.value(&opened(pages));
     }
 
     /// Reports that a file has been created and is open.
     pub fn created(self, entry: &Entry) {
-        self.send(0, &[entry.encode().as_bytes(), opened().as_bytes()]);
+        self.send(
+            0,
+            &[
+                entry.encode().as_bytes(),
+                opened(CachedPages::Kept).as_bytes(),
+            ],
+        );
     }
 
     /// Returns attributes, which the kernel may cache for `ttl`.
@@ -217,9 +232,12 @@ impl Drop for Reply {
     }
 }
 
-fn opened() -> abi::OpenOut {
+fn opened(pages: CachedPages) -> abi::OpenOut {
     abi::OpenOut {
-        open_flags: abi::FOPEN_KEEP_CACHE,
+        open_flags: match pages {
+            CachedPages::Kept => abi::FOPEN_KEEP_CACHE,
+            CachedPages::Dropped => 0,
+        },
         ..abi::OpenOut::default()
     }
 }

@@ -6,7 +6,7 @@ use super::Server;
 use super::contents::with_buffer;
 use crate::nodes::{Storing, ino_of};
 use ext4::{InodeRef, Result, WriteMode};
-use fusedev::{Entry, NodeId};
+use fusedev::{CachedPages, Entry, NodeId};
 
 /// The largest file that is stored, in bytes. A program that opens a file and does not read all of
 /// it costs a copy of this size at most.
@@ -15,7 +15,10 @@ const SMALL: usize = 128 << 10;
 impl Server {
     /// Opens a file with `flags` of open(2). Checks the inode's flags, as immutable and encrypted;
     /// the kernel has checked modes and ACLs.
-    pub(super) fn open(&self, node: NodeId, flags: i32) -> Result<()> {
+    ///
+    /// The kernel drops the cached pages of a file whose access time the next read changes. Else it
+    /// would answer that read without a request.
+    pub(super) fn open(&self, node: NodeId, flags: i32) -> Result<CachedPages> {
         let ino = ino_of(node)?;
         let inode = self.inode(node);
         if flags & libc::O_ACCMODE != libc::O_RDONLY {
@@ -23,9 +26,10 @@ impl Server {
                 0 => WriteMode::Anywhere,
                 _ => WriteMode::Append,
             };
-            inode?.check_may_open_for_writing(mode)?;
+            let inode = inode?;
+            inode.check_may_open_for_writing(mode)?;
             self.nodes.open_for_writing(ino);
-            return Ok(());
+            return Ok(self.pages_after_open(&inode, flags));
         }
         if let Ok(inode) = &inode {
             inode.check_may_open_for_reading()?;
@@ -38,7 +42,18 @@ impl Server {
         {
             self.store(inode, node, storing);
         }
-        Ok(())
+        Ok(inode.map_or(CachedPages::Kept, |inode| {
+            self.pages_after_open(&inode, flags)
+        }))
+    }
+
+    fn pages_after_open(&self, inode: &InodeRef, flags: i32) -> CachedPages {
+        let reads = flags & libc::O_ACCMODE != libc::O_WRONLY && flags & libc::O_NOATIME == 0;
+        if reads && self.fs.access_is_due(inode) {
+            CachedPages::Dropped
+        } else {
+            CachedPages::Kept
+        }
     }
 
     /// Stores the contents of a small file in the kernel's page cache. All of them: the kernel may

@@ -120,9 +120,7 @@ impl fusedev::Server for Server {
             Operation::Open { .. } | Operation::Create { .. } if !self.checks_opens => {
                 reply.error(Errno::NOSYS);
             }
-            Operation::Open { flags } => answer(reply, self.open(node, flags), |reply, ()| {
-                reply.opened();
-            }),
+            Operation::Open { flags } => answer(reply, self.open(node, flags), Reply::opened),
             Operation::Release => {
                 self.release(node);
                 reply.ok();
