@@ -1,6 +1,7 @@
 //! The transport over io_uring, with a server that answers some requests late.
 
 use fusedev::*;
+use rustix::mount::UnmountFlags;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -298,7 +299,6 @@ fn an_aborted_connection_ends_all_threads() {
         return;
     };
     let file = mounted.open();
-    let number = rustix::fs::minor(rustix::fs::stat(&mounted.dir).unwrap().st_dev);
     let errno_of_read = |offset| {
         let mut page = Page([0; 4096]);
         let read = file.read_at(&mut page.0, offset);
@@ -313,7 +313,9 @@ fn an_aborted_connection_ends_all_threads() {
         while mounted.server.blocked.load(Ordering::SeqCst) == 0 {
             thread::sleep(Duration::from_millis(1));
         }
-        fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1").unwrap();
+        // It aborts the connection, although the open file keeps the mount.
+        let forced = rustix::mount::unmount(&mounted.dir, UnmountFlags::FORCE);
+        assert_eq!(forced, Err(Errno::BUSY));
         for caller in callers {
             assert_eq!(caller.join().unwrap(), Err(Some(libc::ECONNABORTED)));
         }

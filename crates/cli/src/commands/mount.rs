@@ -118,13 +118,6 @@ impl Args {
             None => how,
         };
         let volume = target::open(&device, how)?;
-        if let Some(reason) = volume
-            .info()
-            .read_only_reason
-            .filter(|_| !options.read_only)
-        {
-            eprintln!("sluice: {}: mounted read-only: {reason}", device.display());
-        }
         let session = fuse::mount_by(claim, volume.fs().clone(), &self.dir, options)?;
         let serving = endpoint.map(|endpoint| serve(endpoint, &volume, &session));
         let serving = serving.transpose()?;

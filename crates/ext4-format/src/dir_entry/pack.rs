@@ -6,7 +6,7 @@ use crate::dir_record::set_rec_len;
 use crate::error::{FormatError, Result};
 
 /// Makes `block` a directory block that holds copies of the live records at `offsets` of `source`,
-/// without slack between them: the last one gets all of it.
+/// without slack between them: the last one gets all of it. Returns the offset of that one.
 ///
 /// # Errors
 ///
@@ -16,7 +16,7 @@ pub fn pack(
     tail: Tail,
     source: &[u8],
     offsets: impl IntoIterator<Item = u32>,
-) -> Result<()> {
+) -> Result<u32> {
     let end = block.len().saturating_sub(tail.len() as usize);
     let mut last = None;
     let mut at = 0u32;
@@ -38,7 +38,7 @@ pub fn pack(
     }
     let Some(last) = last else {
         init_empty(block, tail);
-        return Ok(());
+        return Ok(0);
     };
     // Copies of short records wrote behind the last one.
     block.get_mut(at as usize..).unwrap_or_default().fill(0);
@@ -49,7 +49,8 @@ pub fn pack(
     set_rec_len(block, last, rec_len).ok_or(FormatError::DirRecLen {
         offset: last,
         rec_len,
-    })
+    })?;
+    Ok(last)
 }
 
 /// Most records have at most so many bytes. Such a one is copied by moves of so many bytes, where
@@ -82,7 +83,8 @@ mod tests {
         remove(&mut block, two).unwrap();
         let offsets: Vec<u32> = entries(&block, 100).map(|e| e.unwrap().offset).collect();
         let mut packed = vec![0xff; 1024];
-        pack(&mut packed, Tail::Checksum, &block, offsets).unwrap();
+        let last = pack(&mut packed, Tail::Checksum, &block, offsets).unwrap();
+        assert_eq!(last, 12 + 16);
         let names: Vec<&[u8]> = entries(&packed, 100).map(|e| e.unwrap().name).collect();
         assert_eq!(names, [&b"one"[..], b"three", b"four"]);
         assert!(has_tail(&packed));

@@ -131,11 +131,18 @@ fn collect(
     version: HashVersion,
     entry: &NewEntry<'_>,
 ) -> Result<Vec<Item>, FormatError> {
-    let old = dir_entry::named(block, dir.rules())?;
-    let names: Vec<&[u8]> = std::iter::once(entry.name)
-        .chain(old.iter().map(|old| old.name))
-        .collect();
-    let offsets = std::iter::once(Item::NEW).chain(old.iter().map(|old| old.offset));
+    // Most records have 16 bytes or more.
+    let room = block.len() / 16;
+    let (mut names, mut offsets) = (Vec::with_capacity(room), Vec::with_capacity(room));
+    names.push(entry.name);
+    offsets.push(Item::NEW);
+    for old in dir_entry::entries(block, dir.rules()) {
+        let old = old?;
+        if !old.is_dot_or_dotdot() {
+            names.push(old.name);
+            offsets.push(old.offset);
+        }
+    }
     let hashes = hash::hash_all(dir.fs, version, &names);
     let mut items: Vec<Item> = (names.iter().zip(offsets).zip(hashes))
         .map(|((name, offset), hash)| Item::new(hash.major, offset, rec_len_for(name.len())))
@@ -153,20 +160,16 @@ fn leaf_image(
 ) -> Result<Vec<u8>, FormatError> {
     let mut image = vec![0; dir.block_size()];
     let old = (items.iter().map(|item| item.offset())).filter(|&offset| offset != Item::NEW);
-    dir_entry::pack(&mut image, dir.tail(), source, old)?;
+    let last = dir_entry::pack(&mut image, dir.tail(), source, old)?;
     if items.iter().any(|item| item.offset() == Item::NEW) {
-        insert_entry(&mut image, entry)?;
+        insert_entry(&mut image, last, entry)?;
     }
     Ok(image)
 }
 
-fn insert_entry(image: &mut [u8], entry: &NewEntry<'_>) -> Result<(), FormatError> {
-    let at = dir_entry::insert(image, entry.name, entry.ino, entry.kind)?;
-    at.map(|_| ()).ok_or(FormatError::NoRoom {
-        structure: "directory block",
-        need: u64::from(rec_len_for(entry.name.len())),
-        have: 0,
-    })
+/// Inserts `entry` behind the record at `last`, which has all slack of `image`.
+fn insert_entry(image: &mut [u8], last: u32, entry: &NewEntry<'_>) -> Result<(), FormatError> {
+    dir_entry::insert_at(image, last, entry.name, entry.ino, entry.kind).map(|_| ())
 }
 
 /// Returns the index at which to split `items`: the first item of the upper leaf. It is the
@@ -228,8 +231,8 @@ fn compact(dir: &Dir<'_>, leaf: &Leaf, entry: &NewEntry<'_>) -> Result<Plan> {
             offsets.push(old?.offset);
         }
         let mut image = vec![0; dir.block_size()];
-        dir_entry::pack(&mut image, dir.tail(), &source, offsets)?;
-        insert_entry(&mut image, entry)?;
+        let last = dir_entry::pack(&mut image, dir.tail(), &source, offsets)?;
+        insert_entry(&mut image, last, entry)?;
         Ok(image)
     };
     let image = pack().map_err(|e| dir.corrupt(&leaf.buffer, e))?;
@@ -243,7 +246,7 @@ fn compact(dir: &Dir<'_>, leaf: &Leaf, entry: &NewEntry<'_>) -> Result<Plan> {
 fn append(dir: &Dir<'_>, entry: &NewEntry<'_>) -> Result<Plan> {
     let mut image = vec![0; dir.block_size()];
     dir_entry::init_empty(&mut image, dir.tail());
-    insert_entry(&mut image, entry)?;
+    insert_entry(&mut image, 0, entry)?;
     Ok(Plan {
         fresh: smallvec![(BlockKind::Leaf, image)],
         clears_index_flag: dir.has_index_flag,
