@@ -106,6 +106,10 @@ fn explain_open(device: &OsStr, e: io::Error) -> anyhow::Error {
         io::ErrorKind::NotFound if device.as_bytes().starts_with(b"sim:") => {
             "there is no such file; `sluice mkfs` with size= in the URL creates it".into()
         }
+        // Another file is missing, such as the backing file of an image.
+        io::ErrorKind::NotFound if std::path::Path::new(device).exists() => {
+            return named(device, e);
+        }
         io::ErrorKind::NotFound => {
             format!("there is no such device; `sluice mkfs {name} --size 10GiB` creates an image")
         }

@@ -258,6 +258,32 @@ fn unmount_names_the_process_that_still_has_the_mount() {
     s.check(image);
 }
 
+#[test]
+fn a_write_protected_device_is_mounted_read_only() {
+    if !have("a write-protected device", &[Need::Loop, Need::Fuse]) {
+        return;
+    }
+    let s = Scratch::new();
+    let image = s.volume();
+    s.run(&["mkdir", "disk.img:/dir"]);
+    let device = s.other("losetup", &["--read-only", "--find", "--show", image]);
+    let device = device.trim();
+    std::fs::create_dir(s.path("mnt")).unwrap();
+    let mounted = s.command(&["mount", device, "mnt"]).output().unwrap();
+    let said = String::from_utf8(mounted.stderr).unwrap();
+    let names = common::listing(&s.path("mnt"));
+    let written = std::fs::write(s.path("mnt/file"), "");
+    s.run(&["unmount", "mnt"]);
+    s.other("losetup", &["--detach", device]);
+    assert!(mounted.status.success(), "{said}");
+    assert!(said.contains("mounted read-only"), "{said}");
+    assert!(names.iter().any(|name| name.contains("dir")), "{names:?}");
+    assert_eq!(
+        written.unwrap_err().kind(),
+        std::io::ErrorKind::ReadOnlyFilesystem
+    );
+}
+
 /// Mounts `image` in the foreground on the directory `dir`.
 fn serve(s: &Scratch, image: &str, dir: &str) -> Child {
     serve_with(s, "rw", image, dir)

@@ -205,7 +205,8 @@ impl VolumeOptions {
     }
 
     /// Opens the volume on a device: the path of an image or block device, or a URL. The journal is
-    /// replayed if that is needed.
+    /// replayed if that is needed. A write-protected device is opened read-only
+    /// ([`VolumeInfo::read_only_reason`](crate::VolumeInfo::read_only_reason)).
     ///
     /// # Errors
     /// `NotFound` if the device does not exist, `ResourceBusy` if it is in use. Unsupported
@@ -214,7 +215,11 @@ impl VolumeOptions {
     pub fn open(&self, url: impl AsRef<OsStr>) -> io::Result<Volume> {
         let name = url.as_ref();
         let url = SCHEMES.parse_os(name)?;
-        let queue = block::open(&url, self.mode())?;
+        let mode = match block::is_write_protected(&url) {
+            true => OpenMode::ReadOnly,
+            false => self.mode(),
+        };
+        let queue = block::open(&url, mode)?;
         let refused = match self.mount(queue.clone()) {
             Err(error) if self.journal.is_none() => error,
             result => return result,

@@ -12,6 +12,8 @@ use sync::atomic::{AtomicU64, Ordering};
 
 /// `BLKGETSIZE64`: bytes of a block device.
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
+/// `BLKROGET`: whether it is write-protected.
+const BLKROGET: libc::Ioctl = 0x125e;
 /// `BLKSSZGET`: bytes of its logical sector.
 const BLKSSZGET: libc::Ioctl = 0x1268;
 
@@ -66,6 +68,20 @@ impl Drop for Opened {
     fn drop(&mut self) {
         // Closing the file is not enough: a ring in teardown may hold it open a moment longer.
         let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
+/// Whether a block device is write-protected, or an image on a file system that is. The system
+/// opens such a device for writing, and each write fails.
+pub(crate) fn is_write_protected(path: &Path) -> bool {
+    match kind(path) {
+        Ok(Kind::BlockDevice) => File::open(path)
+            .is_ok_and(|file| ioctl_u64(&file, BLKROGET).is_ok_and(|flag| flag != 0)),
+        Ok(Kind::Image) => {
+            let opened = OpenOptions::new().write(true).open(path);
+            opened.is_err_and(|e| e.kind() == io::ErrorKind::ReadOnlyFilesystem)
+        }
+        Err(_) => false,
     }
 }
 
@@ -195,7 +211,7 @@ fn direct_align(file: &File, kind: Kind) -> u64 {
 
 fn ioctl_u64(file: &File, request: libc::Ioctl) -> io::Result<u64> {
     let mut value = 0u64;
-    // SAFETY: both requests used store at most eight bytes through the pointer.
+    // SAFETY: the requests used store at most eight bytes through the pointer.
     match unsafe { libc::ioctl(file.as_raw_fd(), request, &raw mut value) } {
         0 => Ok(value),
         _ => Err(io::Error::last_os_error()),

@@ -149,8 +149,8 @@ impl Growth<'_> {
         let credits = more + resize_inode.as_ref().map_or(0, ResizeInode::credits);
         if credits > fs.journal.max_credits() {
             return Err(refused(format!(
-                "the journal is too small for a step that changes {credits} blocks; unmount the \
-                 volume and use resize2fs"
+                "the journal is too small for a step that changes {credits} blocks; use \
+                 resize2fs, while the volume is not mounted"
             )));
         }
         self.step(|growth| {
