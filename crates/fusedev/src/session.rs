@@ -108,12 +108,12 @@ impl<S: Server> Session<S> {
         let (mut rings, mut max_write) = (None, MAX_WRITE);
         let mut agree = |offered: Features| -> io::Result<Terms> {
             rings = choose(offered)?;
-            let (features, buffers) = match &rings {
+            let (features, count) = match &rings {
                 Some(rings) => (Features::OVER_IO_URING, rings.entries()),
                 // A thread has a buffer for its request, and one for its reply.
                 None => (Features::empty(), 2 * readers),
             };
-            max_write = buffers::max_write(serving.memory, buffers);
+            max_write = buffers::max_write(serving.memory, count);
             Ok(Terms {
                 features,
                 max_write,
