@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use testing::log_image::LogWriter;
+use testkit::memory::own_status;
 use testkit::needs::have_e2fsprogs;
 use testkit::oracle::{Mke2fs, debugfs};
 use testkit::scratch::Scratch;
@@ -19,13 +20,6 @@ const BUDGET: u64 = 32 << 20;
 const CONSTANT: u64 = 16 << 20;
 
 static TURN: Mutex<()> = Mutex::new(());
-
-fn status(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    let line = status.lines().find(|l| l.starts_with(field));
-    let kib = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kib.expect("a number of KiB") << 10
-}
 
 /// A test that bounds the memory of a mount. Tests run one at a time, because resident memory is
 /// that of the process.
@@ -54,14 +48,14 @@ impl Test {
         let _watchdog = Watchdog::new(self.name, Duration::from_secs(60));
         std::fs::write("/proc/self/clear_refs", "5").expect("resets the peak");
         // The heap has memory of earlier tests, so the growth may be tens of MiB too low.
-        let base = status("VmRSS:");
+        let base = own_status("VmRSS");
         let options = MountOptions {
             memory: BUDGET,
             read_only,
             ..options()
         };
         then(mount_with(&self.image(), options));
-        let used = status("VmHWM:").saturating_sub(base);
+        let used = own_status("VmHWM").saturating_sub(base);
         eprintln!("{} MiB, budget {} MiB", used >> 20, BUDGET >> 20);
         let most = BUDGET + BUDGET / 5 + CONSTANT;
         assert!(used <= most, "{}: {} MiB resident", self.name, used >> 20);

@@ -4,6 +4,7 @@
 use ext4::{Fs, MountOptions, SyncKind};
 use std::sync::Arc;
 use std::time::Duration;
+use testkit::memory::own_status;
 use testkit::needs::{Need, have};
 use testkit::oracle::assert_clean;
 use testkit::scratch::Scratch;
@@ -14,15 +15,8 @@ const BUDGET: u64 = 128 << 20;
 /// Memory of a process outside of the budget: stacks, rings, the allocator.
 const CONSTANT: u64 = 16 << 20;
 
-fn status(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    let line = status.lines().find(|l| l.starts_with(field));
-    let kib = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kib.expect("a number of KiB") << 10
-}
-
 fn resident() -> u64 {
-    status("VmRSS:")
+    own_status("VmRSS")
 }
 
 /// Resident memory without caches and without the memory that the budget counts (changes of
@@ -33,7 +27,7 @@ fn uncounted(fs: &Fs) -> u64 {
 }
 
 fn peak() -> u64 {
-    status("VmHWM:")
+    own_status("VmHWM")
 }
 
 fn reset_peak() {

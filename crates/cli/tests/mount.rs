@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use testkit::kernel::KernelMount;
+use testkit::memory;
 use testkit::needs::{Need, have};
 
 /// Whether tests can mount here; prints `SKIPPED: …` if not.
@@ -323,20 +324,12 @@ fn the_memory_of_many_slowed_writers_is_bounded() {
             });
         }
     });
-    let peak = peak_memory(server.id()) >> 20;
+    let peak = memory::status(server.id(), "VmHWM").unwrap() >> 20;
     s.run(&["unmount", "mnt"]);
     server.wait().unwrap();
     s.check(image);
     // Caches, two buffers of 128 KiB for each of 64 requests, and the rest of the process.
     assert!(peak < 16 + 16 + 60, "{peak} MiB");
-}
-
-/// The largest resident memory of a process until now, in bytes.
-fn peak_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.unwrap().trim().trim_end_matches(" kB");
-    kib.parse::<u64>().unwrap() << 10
 }
 
 /// Mounts `disk.img`, makes a file durable, and kills the server.

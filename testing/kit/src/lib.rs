@@ -10,6 +10,7 @@
 //! | [`crash`] | the crash model: images that a power failure may leave |
 //! | [`oracle`] | e2fsprogs: mke2fs, e2fsck, debugfs |
 //! | [`kernel`] | mounts by the kernel's ext4 |
+//! | [`memory`] | the memory of processes |
 //! | [`transport`] | the transport of FUSE mounts |
 //! | `volume` | volumes in image files, and calls by path (feature `volume`) |
 //!
@@ -22,6 +23,7 @@
 pub mod crash;
 pub mod disk;
 pub mod kernel;
+pub mod memory;
 pub mod needs;
 pub mod oracle;
 pub mod scratch;

@@ -169,11 +169,3 @@ impl Drop for StopOnPanic<'_> {
         }
     }
 }
-
-/// A value of `/proc/PID/status` in bytes; 0 if the process has ended.
-pub fn status_of(pid: u32, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with(field));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
-}

@@ -1,6 +1,6 @@
 //! Parts that use a mount of the daemon.
 
-use super::{Clock, Outcome, Round, StopOnPanic, status_of};
+use super::{Clock, Outcome, Round, StopOnPanic};
 use crate::daemon::{self, Daemon};
 use crate::versions::{assert_version, contents, work};
 use std::fs::{self, File, OpenOptions};
@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use testkit::memory;
 use testkit::oracle::{Mke2fs, assert_clean};
 use testkit::seed::Rng;
 use testkit::volume::mkfs;
@@ -67,7 +68,7 @@ impl Mounted {
 
     /// The peak of the daemon's resident memory.
     pub fn peak(&self) -> u64 {
-        status_of(self.daemon.id(), "VmHWM:")
+        memory::status(self.daemon.id(), "VmHWM").unwrap_or(0)
     }
 
     /// Kills the daemon.
