@@ -47,4 +47,4 @@ pub use throttle::{
     LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, QuietFlush, ReadTarget, SMALL_SYNC, SmallSync,
     SyncSteps, Throttle, ThrottleCause, ThrottleOptions, ThrottleStats,
 };
-pub use url::{Backend, DeviceUrl, MEMORY_SCHEME, Scheme, Schemes, is_write_protected, open};
+pub use url::{Backend, DeviceUrl, MEMORY_SCHEME, Scheme, Schemes, open};

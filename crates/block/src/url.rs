@@ -268,16 +268,6 @@ pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<Arc<Queue>> {
     Ok(Queue::new(device))
 }
 
-/// Whether a device is write-protected, or an image on a file system that is. It can only be opened
-/// for reading ([`OpenMode::ReadOnly`]).
-pub fn is_write_protected(url: &DeviceUrl) -> bool {
-    match url {
-        DeviceUrl::Path(path) => devices::is_write_protected(path),
-        DeviceUrl::Part(part) => devices::is_write_protected(&part.path),
-        DeviceUrl::Backend(_) => false,
-    }
-}
-
 impl DevicePart {
     fn open(&self, mode: OpenMode) -> io::Result<Section> {
         let whole = devices::open(&self.path, mode)?;

@@ -26,7 +26,7 @@ use writeback::{Flushers, Tunables};
 /// | `discard`, `nodiscard` | freed blocks are discarded once their transaction has committed, so that an image file gets small again; or only by FITRIM and `sluice trim` (`nodiscard`) |
 /// | `sync`, `async`, `dirsync` | see mount(8) (`async`) |
 /// | `commit=SECONDS` | interval between commits of the journal (5) |
-/// | `memory=SIZE` | memory for all caches, e.g. `2GiB` (1 GiB); the buffers of requests have as much at most, or 32 MiB if that is more |
+/// | `memory=SIZE` | memory for all caches, e.g. `2GiB` (1 GiB); the buffers of requests have as much at most, but 128 KiB each |
 /// | `dirty_ratio=PERCENT`, `dirty_background_ratio=PERCENT` | dirty part of the memory at which writers are slowed, and at which writeback starts (20, 10) |
 /// | `dirty_bytes=SIZE`, `dirty_background_bytes=SIZE` | the same as sizes, which override the percentages |
 /// | `dirty_expire=SECONDS`, `dirty_writeback=SECONDS` | age at which dirty data is written, and interval of the check (30, 5); also with the kernel's names `dirty_expire_centisecs` and `dirty_writeback_centisecs` |

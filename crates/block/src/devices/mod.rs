@@ -10,5 +10,4 @@ pub use format::{backing_files, is_qcow2, open};
 pub use memory::MemoryDevice;
 pub use qcow2::{Bytes, Filled, Qcow2Device, Qcow2Error, Qcow2Image};
 pub use section::Section;
-pub(crate) use uring::is_write_protected;
 pub use uring::{ImageFile, IoEngine, UringDevice};

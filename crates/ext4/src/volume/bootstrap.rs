@@ -24,7 +24,8 @@ pub(crate) fn read_superblock(queue: &Queue) -> Result<Superblock> {
     let need = SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64;
     if queue.capacity() < need {
         return Err(Error::Unsupported(format!(
-            "{} has fewer than {need} bytes, too few for an ext4 volume; make one with `sluice mkfs`",
+            "{} has fewer than {need} bytes, too few for an ext4 volume; make one with `sluice \
+             mkfs`",
             queue.name(),
         )));
     }

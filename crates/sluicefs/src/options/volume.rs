@@ -215,11 +215,12 @@ impl VolumeOptions {
     pub fn open(&self, url: impl AsRef<OsStr>) -> io::Result<Volume> {
         let name = url.as_ref();
         let url = SCHEMES.parse_os(name)?;
-        let mode = match block::is_write_protected(&url) {
-            true => OpenMode::ReadOnly,
-            false => self.mode(),
+        let queue = match block::open(&url, self.mode()) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                block::open(&url, OpenMode::ReadOnly)?
+            }
+            opened => opened?,
         };
-        let queue = block::open(&url, mode)?;
         let refused = match self.mount(queue.clone()) {
             Err(error) if self.journal.is_none() => error,
             result => return result,

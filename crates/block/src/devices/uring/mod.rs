@@ -10,7 +10,6 @@ mod threads;
 
 use crate::{Device, IoError, OpenMode, Request};
 use open::Opened;
-pub(crate) use open::is_write_protected;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

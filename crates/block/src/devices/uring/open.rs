@@ -71,20 +71,6 @@ impl Drop for Opened {
     }
 }
 
-/// Whether a block device is write-protected, or an image on a file system that is. The system
-/// opens such a device for writing, and each write fails.
-pub(crate) fn is_write_protected(path: &Path) -> bool {
-    match kind(path) {
-        Ok(Kind::BlockDevice) => File::open(path)
-            .is_ok_and(|file| ioctl_u64(&file, BLKROGET).is_ok_and(|flag| flag != 0)),
-        Ok(Kind::Image) => {
-            let opened = OpenOptions::new().write(true).open(path);
-            opened.is_err_and(|e| e.kind() == io::ErrorKind::ReadOnlyFilesystem)
-        }
-        Err(_) => false,
-    }
-}
-
 /// Opens with direct I/O if possible.
 pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Opened> {
     open_as(path, mode, libc::O_DIRECT)
@@ -141,6 +127,13 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
     };
     if !direct && how == libc::O_DIRECT {
         tracing::warn!(device = %path.display(), "direct I/O is not possible here; going through the page cache");
+    }
+    // The system opens such a device for writing, and each write fails.
+    if kind == Kind::BlockDevice
+        && mode != OpenMode::ReadOnly
+        && ioctl_u64(&file, BLKROGET).is_ok_and(|flag| flag != 0)
+    {
+        return Err(named(rustix::io::Errno::ROFS.into()));
     }
     lock(&file, path, mode)?;
     let bytes = size(&file, kind).map_err(named)?;
