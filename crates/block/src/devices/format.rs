@@ -22,6 +22,8 @@ enum Convert {
     QemuImg,
     Simg2Img,
     Decompress(&'static str),
+    /// It has no data of files, so nothing makes an image of it.
+    Recopy,
 }
 
 const fn refused(name: &'static str, at: usize, magic: &'static [u8], convert: Convert) -> Refused {
@@ -33,7 +35,7 @@ const fn refused(name: &'static str, at: usize, magic: &'static [u8], convert: C
     }
 }
 
-use Convert::{Decompress, QemuImg, Simg2Img};
+use Convert::{Decompress, QemuImg, Recopy, Simg2Img};
 
 const REFUSED: &[Refused] = &[
     refused("a VMDK image", 0, b"KDMV", QemuImg),
@@ -50,6 +52,12 @@ const REFUSED: &[Refused] = &[
         0,
         &[0x3a, 0xff, 0x26, 0xed],
         Simg2Img,
+    ),
+    refused(
+        "a file of e2image with the metadata of a volume",
+        0,
+        &[0x10, 0xb7, 0x2b, 0x7f],
+        Recopy,
     ),
     refused(
         "compressed by gzip",
@@ -135,6 +143,10 @@ fn check_format(path: &Path, file: &File) -> io::Result<()> {
         ),
         Simg2Img => format!(
             "{path} is {name}, which is not supported; convert it with simg2img {path} disk.img"
+        ),
+        Recopy => format!(
+            "{path} is {name}, which is not supported; make a raw image of the volume with \
+             e2image -ra VOLUME disk.img"
         ),
         Decompress(command) => {
             format!("{path} is {name}; decompress it first with {command} {path}")
