@@ -11,6 +11,7 @@
 //! (`runs`).
 
 mod runs;
+mod tree;
 
 use crate::heap::heap_bytes;
 use crate::large_files::LargeFiles;

@@ -4,8 +4,7 @@
 //! numbers with a slot for each: the next slot is in the processor's cache, and an entry costs a
 //! pointer only.
 //!
-//! A lookup takes no lock: it finds the run in a concurrent map and takes a reference from its
-//! [`Slot`]. A run counts its objects and the threads that insert one ([`Occupancy`]). Only the
+//! A lookup takes no lock: it finds the run in a [`Tree`] and takes a reference from its [`Slot`]. A run counts its objects and the threads that insert one ([`Occupancy`]). Only the
 //! first insertion into a run, and its end, take a lock, that of a clock of the [`Lru`].
 //!
 //! ```text
@@ -21,11 +20,10 @@
 //! it. A thread that finds a dead run creates another.
 
 use crate::heap::heap_bytes;
+use crate::inode_table::tree::{self, Tree};
 use crate::lru::{Lru, Stops};
 use crate::occupancy::Occupancy;
 use crate::slot::Slot;
-use papaya::HashMap;
-use rustc_hash::FxBuildHasher;
 use std::sync::Arc;
 use sync::atomic::{AtomicU32, Ordering};
 use units::Ino;
@@ -33,15 +31,17 @@ use units::Ino;
 const RUN_BITS: u32 = 5;
 /// Numbers in a run.
 const RUN: usize = 1 << RUN_BITS;
+const _: () = assert!(RUN_BITS + tree::KEY_BITS == u32::BITS);
+
 struct Run<T> {
     /// Slots in use, and threads that are inserting.
     occupancy: Occupancy,
     slots: [Slot<T>; RUN],
 }
 
-/// Bytes of a run in memory: itself, the counts of its `Arc`, its entry in the map, which is at
-/// least half full (a pointer to key and value, and a byte), and its place on a clock.
-const RUN_BYTES: usize = heap_bytes(size_of::<Run<u8>>() + 16) + heap_bytes(24) + 2 * 9 + 2 * 4;
+/// Bytes of a run in memory: itself, its entry in the tree, and its place on a clock, which is at
+/// least half full.
+const RUN_BYTES: usize = heap_bytes(size_of::<Run<u8>>()) + tree::ENTRY_BYTES + 2 * 4;
 /// Bytes of an object's part of a full run, rounded up.
 pub(super) const ENTRY_BYTES: usize = RUN_BYTES.div_ceil(RUN);
 
@@ -62,7 +62,7 @@ impl<T> Run<T> {
 
 /// The map.
 pub(super) struct Runs<T> {
-    runs: HashMap<u32, Arc<Run<T>>, FxBuildHasher>,
+    runs: Tree<Run<T>>,
     /// The order in which objects are reclaimed. A run enters it before its first object and leaves
     /// it at its end.
     lru: Lru<{ RUN as u32 }>,
@@ -73,7 +73,7 @@ pub(super) struct Runs<T> {
 impl<T> Default for Runs<T> {
     fn default() -> Runs<T> {
         Runs {
-            runs: HashMap::default(),
+            runs: Tree::default(),
             lru: Lru::default(),
             // Any run: one that is in use does not end.
             idle: AtomicU32::new(0),
@@ -81,22 +81,22 @@ impl<T> Default for Runs<T> {
     }
 }
 
-impl<T> Runs<T> {
+impl<T: Send + Sync> Runs<T> {
     /// The number of objects. Runs are counted one after another, so it is approximate.
     pub fn len(&self) -> usize {
-        let held = |run: &Arc<Run<T>>| run.occupancy.count();
-        self.runs.pin().values().map(held).sum()
+        let counts = |run: &Run<T>, counts: &mut Vec<usize>| counts.push(run.occupancy.count());
+        self.runs.gather(counts).sum()
     }
     /// Returns a reference to the object of this number.
     pub fn get(&self, number: Ino) -> Option<Arc<T>> {
-        let runs = self.runs.pin();
-        runs.get(&(number.0 >> RUN_BITS))?.slot(number).get()
+        let runs = self.runs.visit();
+        runs.get(number.0 >> RUN_BITS)?.slot(number).get()
     }
     /// Calls `call` with the object of this number. It must be quick: a remover waits for it.
     #[inline]
     pub fn with<R>(&self, number: Ino, call: impl FnOnce(&T) -> R) -> Option<R> {
-        let runs = self.runs.pin();
-        runs.get(&(number.0 >> RUN_BITS))?.slot(number).with(call)
+        let runs = self.runs.visit();
+        runs.get(number.0 >> RUN_BITS)?.slot(number).with(call)
     }
     /// The order in which objects are reclaimed.
     pub fn lru(&self) -> &Lru<{ RUN as u32 }> {
@@ -104,9 +104,9 @@ impl<T> Runs<T> {
     }
     /// Calls `call` for the objects at which the hand has stopped, with their numbers.
     pub fn with_each(&self, at: &[Stops], mut call: impl FnMut(Ino, &T)) {
-        let runs = self.runs.pin();
+        let runs = self.runs.visit();
         for Stops { key, stops } in at {
-            let Some(run) = runs.get(key) else {
+            let Some(run) = runs.get(*key) else {
                 continue;
             };
             for stop in stops.clone() {
@@ -117,15 +117,15 @@ impl<T> Runs<T> {
     }
     /// Inserts an object. Returns it if the number has one.
     pub fn insert(&self, number: Ino, object: Arc<T>) -> Option<Arc<T>> {
-        let runs = self.runs.pin();
+        let runs = self.runs.visit();
         let run = loop {
             let key = number.0 >> RUN_BITS;
-            let run = runs.get_or_insert_with(key, Arc::default);
+            let run = runs.get_or_insert(key);
             if run.occupancy.hold(|| self.lru.insert(key)) {
                 break run;
             }
             // Its last holder is about to remove it.
-            self.take_out(key, run);
+            runs.remove(key, run);
         };
         let refused = run.slot(number).put(object);
         if refused.is_some() {
@@ -135,16 +135,16 @@ impl<T> Runs<T> {
     }
     /// Removes the object of this number.
     pub fn remove(&self, number: Ino) -> Option<Arc<T>> {
-        let runs = self.runs.pin();
-        let run = runs.get(&(number.0 >> RUN_BITS))?;
+        let runs = self.runs.visit();
+        let run = runs.get(number.0 >> RUN_BITS)?;
         let removed = run.slot(number).take()?;
         self.release(number, run);
         Some(removed)
     }
     /// Removes an object if it is the one of this number. Returns whether it was.
     pub fn remove_same(&self, number: Ino, object: &Arc<T>) -> bool {
-        let runs = self.runs.pin();
-        let Some(run) = runs.get(&(number.0 >> RUN_BITS)) else {
+        let runs = self.runs.visit();
+        let Some(run) = runs.get(number.0 >> RUN_BITS) else {
             return false;
         };
         let was = run.slot(number).take_same(object);
@@ -162,29 +162,29 @@ impl<T> Runs<T> {
         if before == key {
             return;
         }
-        let runs = self.runs.pin();
-        if let Some(run) = runs.get(&before)
+        let runs = self.runs.visit();
+        if let Some(run) = runs.get(before)
             && run.occupancy.end(|place| self.lru.remove(before, place))
         {
-            self.take_out(before, run);
+            runs.remove(before, run);
         }
-    }
-    /// Removes a dead run.
-    fn take_out(&self, key: u32, ended: &Arc<Run<T>>) {
-        let is_it = |_: &u32, run: &Arc<Run<T>>| Arc::ptr_eq(run, ended);
-        let _ = self.runs.pin().remove_if(&key, is_it);
     }
     /// The objects.
     pub fn objects(&self) -> impl Iterator<Item = Arc<T>> {
-        let runs: Vec<Arc<Run<T>>> = self.runs.pin().values().cloned().collect();
-        runs.into_iter()
-            .flat_map(|run| (0..RUN).filter_map(move |i| run.slots[i].get()))
+        let objects = |run: &Run<T>, objects: &mut Vec<Arc<T>>| {
+            objects.extend(run.slots.iter().filter_map(Slot::get));
+        };
+        self.runs.gather(objects)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn count<T: Send + Sync>(runs: &Runs<T>) -> usize {
+        runs.runs.gather(|_, runs| runs.push(())).count()
+    }
 
     #[test]
     fn inserted_objects_are_found_and_others_are_not() {
@@ -222,30 +222,31 @@ mod tests {
             assert!(runs.remove(number).is_none());
         }
         assert_eq!(runs.len(), 0);
-        assert_eq!(runs.runs.len(), 1, "the run that became empty last");
+        assert_eq!(count(&runs), 1, "the run that became empty last");
     }
 
     #[test]
     fn one_empty_run_stays() {
         let runs = Runs::default();
+        let visit = runs.runs.visit();
         let made = |number: u32| {
             runs.insert(Ino(number), Arc::new(number));
-            runs.runs.pin().get(&(number >> RUN_BITS)).cloned().unwrap()
+            visit.get(number >> RUN_BITS).unwrap()
         };
         let (first, far) = (RUN as u32 + 5, 9 * RUN as u32);
         let run = made(first);
         assert!(runs.remove(Ino(first)).is_some());
         // Its neighbour uses the same run, also while it is idle.
-        assert!(Arc::ptr_eq(&run, &made(first + 1)));
+        assert!(std::ptr::eq(run, made(first + 1)));
         // It is in use, so it does not end when another becomes empty.
         made(far);
         assert!(runs.remove(Ino(far)).is_some());
-        assert_eq!(runs.runs.len(), 2);
+        assert_eq!(count(&runs), 2);
         assert!(runs.remove(Ino(first + 1)).is_some());
-        assert_eq!(runs.runs.len(), 1);
+        assert_eq!(count(&runs), 1);
         made(far);
         assert!(runs.remove(Ino(far)).is_some());
-        assert_eq!((runs.runs.len(), runs.len()), (1, 0));
+        assert_eq!((count(&runs), runs.len()), (1, 0));
         let listed = || unreachable!("it is listed");
         assert!(!run.occupancy.hold(listed), "the first run has ended");
     }
@@ -282,6 +283,6 @@ mod tests {
             }
         });
         assert_eq!(runs.len(), 0);
-        assert_eq!(runs.runs.len(), 1, "the run that became empty last");
+        assert_eq!(count(&runs), 1, "the run that became empty last");
     }
 }
