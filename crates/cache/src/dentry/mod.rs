@@ -22,15 +22,17 @@
 //! table is searched. A place may be wrong; nothing but that prefetch uses it.
 //!
 //! Names are kept as fingerprints of 80 bits and their place in the table, by a keyed hash
-//! (SipHash) with a random key for each volume. So nobody can choose names that are taken for one
-//! another, and the chance that one look-up takes a name for another is below 10⁻²³.
+//! (SipHash) with a random key for each volume. Up to three of the bits also choose the place. So
+//! nobody can choose names that are taken for one another, and the chance that one look-up takes a
+//! name for another is below 10⁻²².
 //!
-//! Memory: sets of three names, 64 bytes, in pieces that are allocated when a name first goes
-//! there. All of them have at most a 64th of the budget. A full set forgets its names in turn. A
-//! look-up writes nothing but the place of an inode that has moved, so the cache does not know
-//! which name was used.
+//! Memory: sets of three names, 64 bytes, in a table that doubles while names replace one another
+//! ([`table`]). All of them have at most a 32nd of the budget, and at first a 256th. A full set
+//! forgets its names in turn. A look-up writes nothing but the place of an inode that has moved, so
+//! the cache does not know which name was used.
 
 mod set;
+mod table;
 
 use super::sync;
 use crate::prefetch::prefetch;
@@ -38,11 +40,14 @@ use crate::{Budget, Kind};
 use set::{Fingerprint, Found, Set, Value};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use table::{Place, Table};
 use units::Ino;
 
 /// The part of the budget that names may have.
-const PART: u64 = 64;
+const PART: u64 = 32;
+/// Doublings of the table.
+const LEVELS: u32 = 3;
 /// Sets that are allocated together (4 KiB).
 const PIECE: usize = 64;
 const PIECE_BYTES: u64 = size_of::<[Set; PIECE]>() as u64;
@@ -53,16 +58,13 @@ pub const NAME_BYTES: usize = size_of::<Set>() / 2;
 /// See the module.
 pub struct Dentries {
     keys: (u64, u64),
-    pieces: Box<[OnceLock<Box<[Set; PIECE]>>]>,
+    table: Table<PIECE>,
     budget: Arc<Budget>,
 }
 
 /// A name in a directory. It is valid for one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dentry {
-    name: Fingerprint,
-    set: u32,
-}
+pub struct Dentry(Place);
 
 /// The file that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,10 +150,13 @@ impl Dentries {
     }
 
     fn with_keys(budget: &Arc<Budget>, keys: (u64, u64)) -> Dentries {
-        let pieces = (budget.limit() / PART / PIECE_BYTES).max(1);
+        let pieces = (budget.limit() / PART / PIECE_BYTES).max(1) as usize;
+        let charged = budget.clone();
         Dentries {
             keys,
-            pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
+            table: Table::new(pieces, LEVELS, move || {
+                charged.charge(Kind::Inodes, PIECE_BYTES);
+            }),
             budget: budget.clone(),
         }
     }
@@ -163,24 +168,21 @@ impl Dentries {
         hasher.write_u32(dir.0);
         hasher.write(name);
         let hash = hasher.finish128();
-        let sets = (self.pieces.len() * PIECE) as u64;
-        // The upper half of a product is even over the sets, as these bits are random.
-        let set = ((hash.h2 >> 32) * sets) >> 32;
-        Dentry {
+        // The upper half of a product is even over the homes, as these bits are random.
+        let home = ((hash.h2 >> 32) * u64::from(self.table.homes())) >> 32;
+        Dentry(Place {
             name: Fingerprint {
                 high: hash.h1.max(1),
                 low: hash.h2 as u16,
             },
-            set: set as u32,
-        }
+            home: home as u32,
+        })
     }
 
-    /// Looks for a name. Takes no lock and writes nothing.
+    /// Looks for a name. Takes no lock.
     #[inline]
     pub fn get(&self, dentry: Dentry) -> Option<Cached<'_>> {
-        let at = dentry.set as usize;
-        let set = &self.pieces[at / PIECE].get()?[at % PIECE];
-        let found = set.get(dentry.name)?;
+        let (set, found) = self.table.get(dentry.0)?;
         Some(Cached {
             named: Named::of(found.value()),
             set,
@@ -191,38 +193,21 @@ impl Dentries {
     /// Stores what a name refers to. The caller has read the directory under its shared lock or
     /// changed it under its exclusive one, and still holds it.
     pub fn put(&self, dentry: Dentry, named: Named) {
-        let at = dentry.set as usize;
-        let mut is_new = false;
-        let piece = self.pieces[at / PIECE].get_or_init(|| {
-            is_new = true;
-            Box::new(std::array::from_fn(|_| Set::default()))
-        });
-        if is_new {
-            self.budget.charge(Kind::Inodes, PIECE_BYTES);
-        }
-        let (set, value) = (&piece[at % PIECE], named.value());
         // Threads that look for the same name at the same time only read.
-        if set
-            .get(dentry.name)
-            .is_none_or(|found| found.value() != value)
-        {
-            set.put(dentry.name, value);
+        if self.get(dentry).is_none_or(|cached| cached.named != named) {
+            self.table.put(dentry.0, named.value());
         }
     }
 
     /// Forgets a name: its directory may have changed. The caller holds its exclusive lock.
     pub fn forget(&self, dentry: Dentry) {
-        let at = dentry.set as usize;
-        if let Some(piece) = self.pieces[at / PIECE].get() {
-            piece[at % PIECE].forget(dentry.name);
-        }
+        self.table.forget(dentry.0);
     }
 }
 
 impl Drop for Dentries {
     fn drop(&mut self) {
-        let pieces = self.pieces.iter().filter(|piece| piece.get().is_some());
-        let bytes = pieces.count() as u64 * PIECE_BYTES;
+        let bytes = self.table.allocated() as u64 * PIECE_BYTES;
         self.budget.uncharge(Kind::Inodes, bytes);
     }
 }
@@ -287,9 +272,14 @@ mod tests {
         };
         for i in 0..10 * fits {
             dentries.put(dentries.dentry(DIR, &name(i)), Named::Other(Ino(12)));
-            if i == fits / 4 {
+            let count = i + 1;
+            if count.is_power_of_two() && count <= fits / 3 {
                 // Of names that come together by chance few are in a set that is full.
-                assert!(kept(i + 1) * 20 >= (i + 1) * 19, "{} of {i}", kept(i + 1));
+                assert!(kept(count) * 20 >= count * 19, "{} of {count}", kept(count));
+                // Their memory grows with them, from an eighth.
+                let sets = budget.used() as usize / size_of::<Set>();
+                let at_first = most as usize / size_of::<Set>() / 8;
+                assert!(sets <= at_first + 5 * count, "{sets} sets for {count}");
             }
         }
         assert!(budget.used() <= most);

@@ -119,29 +119,15 @@ impl Set {
         );
     }
 
-    /// Stores what a name refers to, in place of an older value or of another name.
-    pub(crate) fn put(&self, name: Fingerprint, value: Value) {
-        let change = Change::begin(self);
-        let same = (0..WAYS).find(|&way| self.has(way, name));
-        let at = same.or_else(|| (0..WAYS).find(|&way| self.is_empty(way)));
-        // Successive changes replace one name after another.
-        let at = at.unwrap_or(change.count as usize / 2 % WAYS);
-        let directory = match value.kind {
-            Kind::Directory => DIRECTORY,
-            Kind::Other => 0,
-        };
-        let rest = u64::from(name.low) << PLACE_BITS | directory;
-        self.store(at, name.high, rest, value.ino);
-        drop(change);
+    /// Begins a change. Other changes wait for its end.
+    pub(crate) fn change(&self) -> Change<'_> {
+        Change::begin(self)
     }
 
-    /// Removes a name. No other thread puts it in meanwhile.
-    pub(crate) fn forget(&self, name: Fingerprint) {
-        let change = Change::begin(self);
-        for way in (0..WAYS).filter(|&way| self.has(way, name)) {
-            self.store(way, 0, 0, 0);
-        }
-        drop(change);
+    /// Whether the set was ever changed. After 2³¹ changes it may seem not to be.
+    #[inline]
+    pub(crate) fn is_born(&self) -> bool {
+        self.count.load(Ordering::Acquire) != 0
     }
 
     fn has(&self, way: usize, name: Fingerprint) -> bool {
@@ -161,7 +147,7 @@ impl Set {
 }
 
 /// A change of a set by this thread alone.
-struct Change<'a> {
+pub(crate) struct Change<'a> {
     set: &'a Set,
     count: u32,
 }
@@ -178,6 +164,51 @@ impl Change<'_> {
             }
             relax();
         }
+    }
+
+    /// Stores what a name refers to, in place of an older value or of another name. Returns whether
+    /// it has replaced another name.
+    pub(crate) fn put(&mut self, name: Fingerprint, value: Value) -> bool {
+        let set = self.set;
+        let same = (0..WAYS).find(|&way| set.has(way, name));
+        let at = same.or_else(|| self.empty_way());
+        let directory = match value.kind {
+            Kind::Directory => DIRECTORY,
+            Kind::Other => 0,
+        };
+        let rest = u64::from(name.low) << PLACE_BITS | directory;
+        // Successive changes replace one name after another.
+        let way = at.unwrap_or(self.count as usize / 2 % WAYS);
+        set.store(way, name.high, rest, value.ino);
+        at.is_none()
+    }
+
+    /// Removes a name. No other thread puts it in meanwhile.
+    pub(crate) fn forget(&mut self, name: Fingerprint) {
+        for way in (0..WAYS).filter(|&way| self.set.has(way, name)) {
+            self.set.store(way, 0, 0, 0);
+        }
+    }
+
+    /// Moves those of the names that are `wanted` to a set, as many as it has room for.
+    pub(crate) fn move_to(&mut self, to: &mut Change<'_>, wanted: impl Fn(Fingerprint) -> bool) {
+        for way in 0..WAYS {
+            let high = self.set.high[way].load(Ordering::Relaxed);
+            let rest = self.set.rest[way].load(Ordering::Relaxed);
+            let low = (rest >> PLACE_BITS) as u16;
+            if high == 0 || !wanted(Fingerprint { high, low }) {
+                continue;
+            }
+            if let Some(empty) = to.empty_way() {
+                let ino = self.set.inos[way].load(Ordering::Relaxed);
+                to.set.store(empty, high, rest, ino);
+            }
+            self.set.store(way, 0, 0, 0);
+        }
+    }
+
+    fn empty_way(&self) -> Option<usize> {
+        (0..WAYS).find(|&way| self.set.is_empty(way))
     }
 }
 

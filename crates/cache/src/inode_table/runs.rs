@@ -4,8 +4,9 @@
 //! numbers with a slot for each: the next slot is in the processor's cache, and an entry costs a
 //! pointer only.
 //!
-//! A lookup takes no lock: it finds the run in a [`Tree`] and takes a reference from its [`Slot`]. A run counts its objects and the threads that insert one ([`Occupancy`]). Only the
-//! first insertion into a run, and its end, take a lock, that of a clock of the [`Lru`].
+//! A lookup takes no lock: it finds the run in a [`Tree`] and takes a reference from its [`Slot`].
+//! A run counts its objects and the threads that insert one ([`Occupancy`]). Only the first
+//! insertion into a run, and its end, take a lock, that of a clock of the [`Lru`].
 //!
 //! ```text
 //!              insert                 count is 0                another run became idle
