@@ -287,4 +287,40 @@ mod tests {
         drop(dentries);
         assert_eq!(budget.used(), 0);
     }
+
+    /// Each thread changes the names of its own directory, as the holder of its lock.
+    #[test]
+    fn names_that_change_while_the_table_grows_stay_right() {
+        const NAMES: u32 = 400;
+        for round in 0..50 {
+            let (dentries, _) = dentries(1 << 20);
+            ::sync::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let dentries = &dentries;
+                    scope.spawn(move || {
+                        let mut random = fastrand::Rng::with_seed(round * 4 + u64::from(thread));
+                        let mut inos = vec![0; NAMES as usize];
+                        for change in 1..4 * NAMES {
+                            let name = random.u32(..NAMES);
+                            let dentry = dentries.dentry(Ino(100 + thread), &name.to_ne_bytes());
+                            let ino = &mut inos[name as usize];
+                            if let Some(cached) = dentries.get(dentry) {
+                                let found = cached.named.ino().map(|ino| ino.0);
+                                assert_eq!(found, Some(*ino), "a name that was changed since");
+                            }
+                            if change.is_multiple_of(5) {
+                                *ino = 0;
+                                dentries.forget(dentry);
+                                assert!(dentries.get(dentry).is_none(), "a forgotten name");
+                            } else {
+                                *ino = change;
+                                dentries.put(dentry, Named::Other(Ino(change)));
+                            }
+                        }
+                    });
+                }
+            });
+            assert!(dentries.table.allocated() >= 4, "the table did not grow");
+        }
+    }
 }
