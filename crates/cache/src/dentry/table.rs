@@ -150,7 +150,7 @@ impl<const PIECE: usize> Table<PIECE> {
 
     /// Returns a set, after the names that belong to it or to its neighbours in memory have moved
     /// there.
-    fn born(&self, number: u32) -> &Set {
+    pub(crate) fn born(&self, number: u32) -> &Set {
         let set = self.made(number);
         if number >= self.homes && !set.is_born() {
             let first = number - number % PIECE as u32;
