@@ -179,7 +179,7 @@ impl Dentries {
         })
     }
 
-    /// Looks for a name. Takes no lock.
+    /// Looks for a name. Takes no lock and writes nothing.
     #[inline]
     pub fn get(&self, dentry: Dentry) -> Option<Cached<'_>> {
         let (set, found) = self.table.get(dentry.0)?;
