@@ -99,6 +99,19 @@ fn a_crash_at_the_change_to_meta_bg_leaves_a_sound_volume() {
 }
 
 #[test]
+fn a_crash_where_the_volume_gives_up_reserved_blocks_leaves_a_sound_volume() {
+    if have("growth crashes, small journal", TOOLS) {
+        let sizes = [9 << 20, 31 << 20, 60 << 20];
+        let plain = "-b 1024 -g 1024 -J size=1";
+        let clusters = "-b 1024 -O bigalloc -C 8192 -g 256 -J size=1";
+        for (args, images) in [(plain, 60), (clusters, 40)] {
+            let split: Vec<&str> = args.split(' ').collect();
+            crash(args, &split, &sizes, images);
+        }
+    }
+}
+
+#[test]
 fn a_crash_on_a_volume_without_checksums_leaves_the_size_of_a_step() {
     if have("growth crashes, no checksums", TOOLS) {
         let args = &["-b", "1024", "-O", "^metadata_csum,^uninit_bg"];

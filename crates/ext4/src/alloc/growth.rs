@@ -155,6 +155,63 @@ impl Groups {
         Ok(())
     }
 
+    /// Makes `geo`, which keeps fewer blocks for the descriptor table, the geometry. Frees the
+    /// clusters of the others, in each group with a copy (one credit per copy). Returns their
+    /// number.
+    ///
+    /// # Errors
+    /// `Corrupt` for a damaged bitmap; an I/O error. Then nothing has changed.
+    pub fn give_up_reserve(&self, handle: &Handle<'_>, geo: Geometry) -> Result<u64> {
+        let mut given = Vec::new();
+        let mut bitmaps = Vec::new();
+        for number in (0..geo.groups).map(GroupNo) {
+            let before = self.geo.super_blocks_in_group(number);
+            let kept = geo.super_blocks_in_group(number);
+            if kept == before {
+                continue;
+            }
+            given.push(BlockRun {
+                start: geo.group_first_block(number) + u64::from(kept),
+                len: before - kept,
+            });
+            // A bitmap that was never written has these blocks in use, too.
+            let group = self.group(number)?;
+            let mut state = group.blocks.lock();
+            self.ensure_loaded(number, group, &mut state)?;
+            // As long as the buffer is held, it does not have to be read again.
+            bitmaps.push(self.initialised(handle, number, group, &mut state)?.clone());
+        }
+        self.parts.give_up(&given);
+        self.geo.publish(geo);
+        let mut clusters = 0;
+        for run in given {
+            let run = self.own_clusters(run);
+            if run.len > 0 {
+                self.free(handle, run)?;
+                clusters += self.geo.cluster().clusters_for(run.len.into());
+            }
+        }
+        Ok(clusters)
+    }
+
+    /// Returns the whole clusters of a run without those at its ends that have system blocks.
+    fn own_clusters(&self, run: BlockRun) -> BlockRun {
+        let cluster = self.geo.cluster().blocks_in(1) as u32;
+        let mut run = self.whole_clusters(run);
+        let at = |start| BlockRun {
+            start,
+            len: cluster,
+        };
+        if self.is_system(at(run.start)) {
+            run.start.0 += u64::from(cluster);
+            run.len -= cluster;
+        }
+        if run.len > 0 && self.is_system(at(run.start + u64::from(run.len - cluster))) {
+            run.len -= cluster;
+        }
+        run
+    }
+
     /// Makes `geo`, which has the same groups, the geometry.
     pub fn change_geometry(&self, handle: &Handle<'_>, geo: Geometry) {
         let _ = handle;

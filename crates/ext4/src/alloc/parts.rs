@@ -121,6 +121,11 @@ impl Parts {
         first.system.overlaps(run) || last.system.overlaps(run)
     }
 
+    /// Takes blocks out of the file system's own. This happens once at most.
+    pub fn give_up(&self, blocks: &[BlockRun]) {
+        self.all().for_each(|part| part.system.give_up(blocks));
+    }
+
     /// Appends a part. The caller excludes other appends.
     pub fn append(&self, part: Part) {
         self.later.append(part);

@@ -1,18 +1,24 @@
 //! The file system's own blocks: superblocks, descriptor tables, bitmaps, inode tables, the log,
 //! and the block of the multiple mount protection.
 //!
-//! They are never picked and never freed. With `flex_bg` a group holds blocks of other groups. So
-//! a group's bitmap can be checked, or initialised, only with the descriptors of all groups.
+//! They are never picked and never freed. Only blocks that are kept for the descriptor table can be
+//! given up. With `flex_bg` a group holds blocks of other groups. So a group's bitmap can be
+//! checked, or initialised, only with the descriptors of all groups.
 
 use super::BlockRun;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
+use std::sync::OnceLock;
 use units::{FsBlock, GroupNo};
+
+/// The first block of a run, and the block after its last.
+type Range = (u64, u64);
 
 /// Runs of system blocks, sorted and disjoint.
 pub(super) struct SystemBlocks {
-    /// The first block of each run, and the block after its last.
-    runs: Vec<(u64, u64)>,
+    at_first: Vec<Range>,
+    /// The runs after some blocks were given up.
+    fewer: OnceLock<Vec<Range>>,
 }
 
 impl SystemBlocks {
@@ -47,15 +53,36 @@ impl SystemBlocks {
             }
         }
         runs.shrink_to_fit();
-        SystemBlocks { runs }
+        SystemBlocks {
+            at_first: runs,
+            fewer: OnceLock::new(),
+        }
+    }
+
+    fn runs(&self) -> &[Range] {
+        self.fewer.get().unwrap_or(&self.at_first)
+    }
+
+    /// Takes blocks out of the system blocks. This happens once at most.
+    pub fn give_up(&self, blocks: &[BlockRun]) {
+        let mut fewer = self.at_first.clone();
+        for run in blocks {
+            let (start, end) = (run.start.0, run.start.0 + u64::from(run.len));
+            let parts = |(first, last): Range| [(first, last.min(start)), (first.max(end), last)];
+            fewer = fewer.into_iter().flat_map(parts).collect();
+            fewer.retain(|(first, last)| first < last);
+        }
+        let stored = self.fewer.set(fewer);
+        debug_assert!(stored.is_ok(), "system blocks are given up twice");
     }
 
     /// Returns whether any block of `run` is the file system's own.
     pub fn overlaps(&self, run: BlockRun) -> bool {
         // Numbers from a damaged volume can be out of range.
         let end = run.start.0.saturating_add(u64::from(run.len));
-        let after = self.runs.partition_point(|(first, _)| *first < end);
-        after > 0 && self.runs[after - 1].1 > run.start.0
+        let runs = self.runs();
+        let after = runs.partition_point(|(first, _)| *first < end);
+        after > 0 && runs[after - 1].1 > run.start.0
     }
 
     /// Returns the runs of bits of `group` whose clusters have system blocks. Two runs may overlap
@@ -75,8 +102,9 @@ impl SystemBlocks {
     fn within(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let start = start.0;
         let end = start + u64::from(len);
-        let from = self.runs.partition_point(|(_, last)| *last <= start);
-        self.runs[from..]
+        let runs = self.runs();
+        let from = runs.partition_point(|(_, last)| *last <= start);
+        runs[from..]
             .iter()
             .take_while(move |(first, _)| *first < end)
             .map(move |(first, last)| {
@@ -93,7 +121,8 @@ mod tests {
     #[test]
     fn overlaps_and_within_cut_at_run_boundaries() {
         let system = SystemBlocks {
-            runs: vec![(0, 10), (20, 30)],
+            at_first: vec![(0, 10), (20, 30)],
+            fewer: OnceLock::new(),
         };
         let overlaps = |start, len| {
             let start = FsBlock(start);
@@ -104,5 +133,12 @@ mod tests {
         let within: Vec<_> = system.within(FsBlock(5), 20).collect();
         assert_eq!(within, [(0, 5), (15, 5)]);
         assert_eq!(system.within(FsBlock(10), 10).count(), 0);
+        let run = |start, len| BlockRun {
+            start: FsBlock(start),
+            len,
+        };
+        system.give_up(&[run(3, 4), run(25, 5)]);
+        assert_eq!(system.runs(), [(0, 3), (7, 10), (20, 25)]);
+        assert!(!overlaps(3, 4) && overlaps(2, 2) && overlaps(6, 2) && !overlaps(25, 5));
     }
 }

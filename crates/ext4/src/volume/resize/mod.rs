@@ -9,11 +9,14 @@
 //! 4. A descriptor table that is full takes the next block that the resize inode keeps for it. When
 //!    none is left, the volume gets the feature `meta_bg`: later blocks of the table are in the
 //!    groups that they describe ([`step`]).
-//! 5. A step ends when its blocks are home. The kernel and e2fsck read super block and descriptors
+//! 5. The step for a new group with a copy of the super block changes every block of the reserve.
+//!    If that is more than one transaction of a small journal has, the volume gives up a part of
+//!    the reserve first.
+//! 6. A step ends when its blocks are home. The kernel and e2fsck read super block and descriptors
 //!    before they replay the log. With the old super block they would know no inode of a new group,
 //!    and with the new one they need the new descriptors. So each checkpoint, also one for another
 //!    thread, writes the super block last ([`jbd2::Journal::write_last`]).
-//! 6. The copies of super block and descriptors are written ([`backups`]).
+//! 7. The copies of super block and descriptors are written ([`backups`]).
 //!
 //! Each handle leaves a complete volume of a larger size, so a crash leaves the old size, the new
 //! size, or that of a step between. Operations run meanwhile, and use the space of a step at once.
@@ -30,6 +33,7 @@ use ext4_format::error::FormatError;
 use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::Superblock;
+use resize_inode::ResizeInode;
 use sync::atomic::{AtomicBool, Ordering};
 use units::{FsBlock, GroupNo};
 
@@ -157,12 +161,14 @@ impl Fs {
     fn shape_at(&self, blocks: u64) -> Result<Geometry> {
         let mut sb = self.superblock.lock().clone();
         sb.set_blocks_count(blocks);
-        if self
-            .limit_of_table()
-            .is_some_and(|most| sb.groups_count() > most)
-        {
-            let table = self.geo.gdt_blocks + self.table_reserve();
-            become_meta_bg(&mut sb, table);
+        let groups = sb.groups_count();
+        let table = self.table_for(groups);
+        let room = u64::from(self.geo.gdt_blocks + self.reserve_for(groups));
+        let has_meta_bg = self.geo.incompat.contains(IncompatFeatures::META_BG);
+        if !has_meta_bg && table > room {
+            become_meta_bg(&mut sb, room as u32);
+        } else if !has_meta_bg {
+            sb.reserved_gdt_blocks = ((room - table) as u16).into();
         }
         Ok(Geometry::from_superblock(&sb)?)
     }
@@ -205,6 +211,30 @@ impl Fs {
         }
     }
 
+    /// Returns the part of the reserve with which the volume can grow to `groups` groups: all, or
+    /// what one transaction can change.
+    fn reserve_for(&self, groups: u64) -> u32 {
+        let reserve = self.table_reserve();
+        let most = self.journal.max_credits();
+        let most = most.saturating_sub(ResizeInode::CREDITS);
+        let mut new = (self.geo.groups..).take_while(|group| u64::from(*group) < groups);
+        let changes = self.table_for(groups) > u64::from(self.geo.gdt_blocks)
+            || new.any(|group| self.geo.has_super(GroupNo(group)));
+        match changes {
+            true => reserve.min(most),
+            false => reserve,
+        }
+    }
+
+    /// Returns the number of blocks of a descriptor table for `groups` groups.
+    fn table_for(&self, groups: u64) -> u64 {
+        groups.div_ceil(self.descs_per_block())
+    }
+
+    fn descs_per_block(&self) -> u64 {
+        u64::from(self.geo.block_size / u32::from(self.geo.desc_size))
+    }
+
     /// Returns the number of groups for which the table and its reserve have room; `None` under
     /// `meta_bg`.
     fn limit_of_table(&self) -> Option<u64> {
@@ -212,7 +242,7 @@ impl Fs {
             return None;
         }
         let blocks = u64::from(self.geo.gdt_blocks) + u64::from(self.table_reserve());
-        Some(blocks * u64::from(self.geo.block_size / u32::from(self.geo.desc_size)))
+        Some(blocks * self.descs_per_block())
     }
 }
 

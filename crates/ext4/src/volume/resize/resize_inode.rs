@@ -34,6 +34,9 @@ pub(super) struct ResizeInode<'a> {
 }
 
 impl<'a> ResizeInode<'a> {
+    /// Blocks that each change changes: that of the inode, and the double indirect one.
+    pub const CREDITS: u32 = 2;
+
     /// Reads what a step changes that adds groups from `first` on. `None` if it changes nothing.
     ///
     /// # Errors
@@ -45,13 +48,7 @@ impl<'a> ResizeInode<'a> {
         }
         let mut inode = ResizeInode::read_empty(fs)?;
         let blocks: Vec<FsBlock> = table_end(geo).map(|index| geo.gdt_block(index)).collect();
-        let pointers = inode.pointers.data();
-        for index in table_end(&fs.geo) {
-            let found = block_map::get(&pointers, slot(geo, index));
-            if u64::from(found) != fs.geo.gdt_block(index).0 {
-                return Err(damaged("reserved block", found.into()));
-            }
-        }
+        inode.check_pointers()?;
         fs.journal.prefetch(&blocks);
         for block in blocks {
             inode.reserved.push(fs.journal.get(block)?);
@@ -96,9 +93,30 @@ impl<'a> ResizeInode<'a> {
         })
     }
 
+    /// Compares the pointers to reserved blocks with the volume's geometry.
+    ///
+    /// # Errors
+    /// `Corrupt` if one is different.
+    pub fn check_pointers(&self) -> Result<()> {
+        let geo = &self.fs.geo;
+        let pointers = self.pointers.data();
+        for index in table_end(geo) {
+            let found = block_map::get(&pointers, slot(geo, index));
+            if u64::from(found) != geo.gdt_block(index).0 {
+                return Err(damaged("reserved block", found.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of copies of each reserved block.
+    pub fn copies(&self) -> u32 {
+        copies(&self.fs.geo, 1..self.fs.geo.groups).count() as u32
+    }
+
     /// Blocks that [`ResizeInode::update`] changes.
     pub fn credits(&self) -> u32 {
-        2 + self.reserved.len() as u32
+        ResizeInode::CREDITS + self.reserved.len() as u32
     }
 
     /// Removes the blocks that are part of the table in `geo`, and adds the copies of the groups
@@ -107,12 +125,7 @@ impl<'a> ResizeInode<'a> {
     /// # Errors
     /// `Corrupt` if the inode cannot be encoded; then nothing has changed.
     pub fn update(self, handle: &Handle<'_>, geo: &Geometry, first: u32) -> Result<()> {
-        // With `bigalloc` mke2fs and e2fsck count a whole cluster for each block.
-        let sectors = geo.sectors_per_cluster();
-        let all = copies(geo, 1..geo.groups).count() as u64;
-        let mut fields = self.fields.clone();
-        fields.blocks = sectors * (1 + self.reserved.len() as u64 * (1 + all));
-        self.change_inode(handle, |raw| fields.encode(geo, raw))?;
+        self.count_blocks(handle, geo)?;
         handle.modify(&self.pointers, None, |bytes| {
             for index in self.fs.geo.gdt_blocks..geo.gdt_blocks {
                 block_map::put(bytes, slot(geo, index), 0);
@@ -130,7 +143,33 @@ impl<'a> ResizeInode<'a> {
         Ok(())
     }
 
-    /// Clears the inode and frees its block (two credits).
+    /// Removes the reserved blocks that are not those of `geo`, which has the same groups
+    /// ([`ResizeInode::CREDITS`]).
+    ///
+    /// # Errors
+    /// `Corrupt` if the inode cannot be encoded; then nothing has changed.
+    pub fn shorten(self, handle: &Handle<'_>, geo: &Geometry) -> Result<()> {
+        self.count_blocks(handle, geo)?;
+        handle.modify(&self.pointers, None, |bytes| {
+            bytes.fill(0);
+            for index in table_end(geo) {
+                block_map::put(bytes, slot(geo, index), geo.gdt_block(index).0 as u32);
+            }
+        });
+        Ok(())
+    }
+
+    /// Stores the number of blocks that the inode has in `geo`.
+    fn count_blocks(&self, handle: &Handle<'_>, geo: &Geometry) -> Result<()> {
+        // With `bigalloc` mke2fs and e2fsck count a whole cluster for each block.
+        let sectors = geo.sectors_per_cluster();
+        let copies = copies(geo, 1..geo.groups).count() as u64;
+        let mut fields = self.fields.clone();
+        fields.blocks = sectors * (1 + u64::from(geo.reserved_gdt_blocks) * (1 + copies));
+        self.change_inode(handle, |raw| fields.encode(geo, raw))
+    }
+
+    /// Clears the inode and frees its block ([`ResizeInode::CREDITS`]).
     ///
     /// # Errors
     /// `Corrupt` if the block is not in use; an I/O error.

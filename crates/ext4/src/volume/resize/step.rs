@@ -1,4 +1,5 @@
-//! One step of a resize: the last group, some new groups, or the change to `meta_bg`.
+//! One step of a resize: the last group, some new groups, fewer blocks for the descriptor table, or
+//! the change to `meta_bg`.
 
 use super::resize_inode::ResizeInode;
 use super::{Growth, ResizeProgress, become_meta_bg, refused};
@@ -43,6 +44,12 @@ impl Growth<'_> {
     /// Grows the volume to the target, step by step.
     pub fn grow(mut self) -> Result<()> {
         self.step(Self::fill_last_group)?;
+        if self.fs.geo.blocks_count < self.target {
+            let reserve = self.fs.reserve_for(self.target_groups());
+            if reserve < self.fs.table_reserve() {
+                self.step(|growth| growth.give_up_reserve(reserve).map(|()| false))?;
+            }
+        }
         while self.fs.geo.blocks_count < self.target {
             let groups = self.fs.geo.groups;
             if self.fs.limit_of_table() == Some(u64::from(groups)) {
@@ -121,10 +128,13 @@ impl Growth<'_> {
         let unit = 1u32 << fs.geo.flex_bg_log.min(16);
         let unit = unit.clamp(STEP_MIN, STEP_MAX);
         let most = fs.limit_of_table().unwrap_or(u64::MAX);
-        let in_groups = self.target - fs.geo.first_data_block;
-        let all = in_groups.div_ceil(u64::from(fs.geo.blocks_per_group));
         let end = u64::from((first / unit).saturating_add(1)) * u64::from(unit);
-        end.min(all).min(most) as u32
+        end.min(self.target_groups()).min(most) as u32
+    }
+
+    fn target_groups(&self) -> u64 {
+        let geo = &self.fs.geo;
+        (self.target - geo.first_data_block).div_ceil(u64::from(geo.blocks_per_group))
     }
 
     /// Adds the groups from `first` to `end`.
@@ -147,12 +157,6 @@ impl Growth<'_> {
             false => None,
         };
         let credits = more + resize_inode.as_ref().map_or(0, ResizeInode::credits);
-        if credits > fs.journal.max_credits() {
-            return Err(refused(format!(
-                "the journal is too small for a step that changes {credits} blocks; use \
-                 resize2fs, while the volume is not mounted"
-            )));
-        }
         self.step(|growth| {
             let handle = fs.journal.start(credits)?;
             if let Some(resize_inode) = resize_inode {
@@ -193,6 +197,29 @@ impl Growth<'_> {
             Reason::Other,
             Durability::Cached,
         )?;
+        Ok(())
+    }
+
+    /// Keeps `reserve` blocks for the descriptor table, and frees the others and their copies.
+    fn give_up_reserve(&self, reserve: u32) -> Result<()> {
+        let fs = self.fs;
+        let resize_inode = ResizeInode::read_empty(fs)?;
+        resize_inode.check_pointers()?;
+        let mut sb = fs.superblock.lock().clone();
+        sb.reserved_gdt_blocks = (reserve as u16).into();
+        let geo = Geometry::from_superblock(&sb)?;
+        // The bitmaps of the primary table and of its copies.
+        let handle = fs
+            .journal
+            .start(ResizeInode::CREDITS + 1 + resize_inode.copies())?;
+        let clusters = fs.groups.give_up_reserve(&handle, geo.clone())?;
+        resize_inode.shorten(&handle, &geo)?;
+        let mut sb = fs.superblock.lock();
+        sb.reserved_gdt_blocks = (reserve as u16).into();
+        let overhead = u64::from(sb.overhead_clusters.get()).saturating_sub(clusters);
+        sb.overhead_clusters = (overhead as u32).into();
+        drop(sb);
+        fs.mark_superblock_dirty(&handle);
         Ok(())
     }
 
