@@ -17,7 +17,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread::spawn;
 use set::{Fingerprint, Found, Kind, Set, Value};
-use table::{Place, Table};
+use table::{Number, Place, Table};
 
 const A: Fingerprint = Fingerprint { high: 7, low: 1 };
 const B: Fingerprint = Fingerprint { high: 9, low: 2 };
@@ -176,12 +176,14 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
+type Model = Table<Box<[Set]>, 1>;
+
 /// A table of one set that can grow to two.
-fn table() -> Arc<Table<1>> {
-    let table = Table::new(2, 1, || ());
+fn table() -> Arc<Model> {
+    let sets = |count| (0..count).map(|_| Set::default()).collect();
+    let table = Table::new(2, 1, move |count| Some(sets(count)));
     // loom does not see that `OnceLock` orders an allocation before its use.
-    table.made(0);
-    table.made(1);
+    table.make(0);
     Arc::new(table)
 }
 
@@ -190,11 +192,11 @@ const fn at(name: Fingerprint) -> Place {
 }
 
 /// Grows the table, and moves A and C to the new set.
-fn split(table: &Arc<Table<1>>) -> loom::thread::JoinHandle<()> {
+fn split(table: &Arc<Model>) -> loom::thread::JoinHandle<()> {
     let table = table.clone();
     spawn(move || {
         table.grow(0);
-        table.born(1);
+        table.born(Number { home: 0, bits: 1 });
     })
 }
 

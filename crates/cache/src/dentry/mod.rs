@@ -31,12 +31,14 @@
 //! forgets its names in turn. A look-up writes nothing but the place of an inode that has moved, so
 //! the cache does not know which name was used.
 
+mod memory;
 mod set;
 mod table;
 
 use super::sync;
+use crate::Budget;
 use crate::prefetch::prefetch;
-use crate::{Budget, Kind};
+use memory::Sets;
 use set::{Fingerprint, Found, Set, Value};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -48,9 +50,8 @@ use units::Ino;
 const PART: u64 = 32;
 /// Doublings of the table.
 const LEVELS: u32 = 3;
-/// Sets that are allocated together (4 KiB).
-const PIECE: usize = 64;
-const PIECE_BYTES: u64 = size_of::<[Set; PIECE]>() as u64;
+/// Sets that are born together, as they are in a page of 4 KiB.
+const TOGETHER: u32 = 64;
 
 /// Bytes of a name where the sets have two names on the average; there is room for three.
 pub const NAME_BYTES: usize = size_of::<Set>() / 2;
@@ -58,8 +59,7 @@ pub const NAME_BYTES: usize = size_of::<Set>() / 2;
 /// See the module.
 pub struct Dentries {
     keys: (u64, u64),
-    table: Table<PIECE>,
-    budget: Arc<Budget>,
+    table: Table<Sets, TOGETHER>,
 }
 
 /// A name in a directory. It is valid for one cache.
@@ -150,14 +150,13 @@ impl Dentries {
     }
 
     fn with_keys(budget: &Arc<Budget>, keys: (u64, u64)) -> Dentries {
-        let pieces = (budget.limit() / PART / PIECE_BYTES).max(1) as usize;
+        let sets = budget.limit() / PART / size_of::<Set>() as u64;
+        let sets = u32::try_from(sets).unwrap_or(u32::MAX);
         let charged = budget.clone();
+        let make = move |sets| Sets::new(sets as usize, &charged);
         Dentries {
             keys,
-            table: Table::new(pieces, LEVELS, move || {
-                charged.charge(Kind::Inodes, PIECE_BYTES);
-            }),
-            budget: budget.clone(),
+            table: Table::new(sets, LEVELS, make),
         }
     }
 
@@ -202,13 +201,6 @@ impl Dentries {
     /// Forgets a name: its directory may have changed. The caller holds its exclusive lock.
     pub fn forget(&self, dentry: Dentry) {
         self.table.forget(dentry.0);
-    }
-}
-
-impl Drop for Dentries {
-    fn drop(&mut self) {
-        let bytes = self.table.allocated() as u64 * PIECE_BYTES;
-        self.budget.uncharge(Kind::Inodes, bytes);
     }
 }
 
@@ -320,7 +312,7 @@ mod tests {
                     });
                 }
             });
-            assert!(dentries.table.allocated() >= 4, "the table did not grow");
+            assert!(dentries.table.level() >= 2, "the table did not grow");
         }
     }
 }

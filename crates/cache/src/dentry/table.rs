@@ -5,13 +5,13 @@
 //! by one more bit of the fingerprint.
 //!
 //! ```text
-//!   number of a set = (lowest `level` bits of the fingerprint) × homes + home
+//!   number of a set = (home, lowest `level` bits of the fingerprint)
 //! ```
 //!
 //! So sets keep their numbers, and a new one takes names of its *parent*, whose number lacks the
 //! uppermost bit. It is born when a thread first changes it: under the counts of both, the names
 //! move (Shalev and Shavit, Split-Ordered Lists, 2006, initialise buckets in this way). Until then
-//! look-ups read the parent.
+//! look-ups read the parent. The new sets of a level have memory of their own, so no set moves.
 //!
 //! The level is read without a lock, so a thread may use an old one:
 //! - A change looks at the level again under the set's count. If another set has been born of this
@@ -22,6 +22,7 @@
 
 use super::set::{Change, Fingerprint, Found, Set, Value};
 use super::sync::{AtomicU32, Ordering};
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 /// The table grows when one of so many sets has lost a name to another.
@@ -34,36 +35,70 @@ pub(crate) struct Place {
     pub(crate) home: u32,
 }
 
-/// Sets, allocated `PIECE` at a time.
-pub(crate) struct Table<const PIECE: usize> {
-    pieces: Box<[OnceLock<Box<[Set; PIECE]>>]>,
+impl Place {
+    /// Returns the set of the name in a table of this level.
+    fn at(self, level: u32) -> Number {
+        Number {
+            home: self.home,
+            bits: u32::from(self.name.low) & ((1 << level) - 1),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number {
+    pub(crate) home: u32,
+    pub(crate) bits: u32,
+}
+
+impl Number {
+    /// The level that has brought the set.
+    fn level(self) -> u32 {
+        u32::BITS - self.bits.leading_zeros()
+    }
+
+    /// The bit by which it differs from its parent; 0 at level 0.
+    fn own_bit(self) -> u32 {
+        (1 << self.level()) >> 1
+    }
+
+    fn parent(self) -> Number {
+        Number {
+            bits: self.bits - self.own_bit(),
+            ..self
+        }
+    }
+}
+
+/// A table whose sets of a level are in an `L`. Of these, `TOGETHER` neighbours are born together.
+pub(crate) struct Table<L, const TOGETHER: u32> {
+    levels: Box<[OnceLock<L>]>,
     homes: u32,
-    /// It only increases.
+    /// It only increases. Levels up to it have their sets, level 0 after the first change.
     level: AtomicU32,
-    last_level: u32,
     /// Names that others have replaced since the table has grown. Apart from the level, which each
     /// look-up reads.
     replaced: Box<AtomicU32>,
-    /// Called after a piece was allocated.
-    allocated: Box<dyn Fn() + Send + Sync>,
+    /// Returns so many sets, empty; `None` if there is no memory.
+    make: Box<dyn Fn(u32) -> Option<L> + Send + Sync>,
 }
 
-impl<const PIECE: usize> Table<PIECE> {
-    /// An empty table that grows to about `pieces` pieces, by at most `levels` doublings.
+impl<L: Deref<Target = [Set]>, const TOGETHER: u32> Table<L, TOGETHER> {
+    /// An empty table that grows to about `sets` sets, by at most `levels` doublings.
     pub(crate) fn new(
-        pieces: usize,
+        sets: u32,
         levels: u32,
-        allocated: impl Fn() + Send + Sync + 'static,
-    ) -> Table<PIECE> {
-        let last_level = levels.min(pieces.ilog2());
-        let first = pieces >> last_level;
+        make: impl Fn(u32) -> Option<L> + Send + Sync + 'static,
+    ) -> Table<L, TOGETHER> {
+        let neighbours = (sets / TOGETHER).max(1);
+        let levels = levels.min(neighbours.ilog2());
         Table {
-            pieces: (0..first << last_level).map(|_| OnceLock::new()).collect(),
-            homes: (first * PIECE) as u32,
+            levels: (0..=levels).map(|_| OnceLock::new()).collect(),
+            homes: (neighbours >> levels) * TOGETHER,
             level: AtomicU32::new(0),
-            last_level,
             replaced: Box::new(AtomicU32::new(0)),
-            allocated: Box::new(allocated),
+            make: Box::new(make),
         }
     }
 
@@ -72,52 +107,53 @@ impl<const PIECE: usize> Table<PIECE> {
         self.homes
     }
 
-    /// Pieces that were allocated.
-    pub(crate) fn allocated(&self) -> usize {
-        let pieces = self.pieces.iter();
-        pieces.filter(|piece| piece.get().is_some()).count()
+    /// Doublings until now.
+    #[cfg(test)]
+    pub(crate) fn level(&self) -> u32 {
+        self.level.load(Ordering::Relaxed)
     }
 
     /// Looks for a name. Takes no lock and writes nothing.
     #[inline]
     pub(crate) fn get(&self, place: Place) -> Option<(&Set, Found)> {
-        let number = self.number(place, self.level.load(Ordering::Relaxed));
-        let set = match self.existing(number) {
-            Some(set) if number < self.homes || set.is_born() => set,
-            _ => self.ancestor(number)?,
-        };
+        let number = place.at(self.level.load(Ordering::Acquire));
+        let mut set = self.set(number)?;
+        if number.bits != 0 && !set.is_born() {
+            set = self.ancestor(number)?;
+        }
         Some((set, set.get(place.name)?))
     }
 
-    /// Stores what a name refers to. The caller has the lock of its directory.
+    /// Stores what a name refers to, if there is memory. The caller has the lock of its directory.
     pub(crate) fn put(&self, place: Place, value: Value) {
+        if self.levels[0].get().is_none() {
+            self.make(0);
+        }
         let replaced = self.change(place, |change| change.put(place.name, value));
-        if replaced {
+        if replaced == Some(true) {
             self.note_replaced();
         }
     }
 
     /// Removes a name. The caller has its directory for itself.
     pub(crate) fn forget(&self, place: Place) {
-        // A set of level 0 that was never made has nothing, and no other one was born of it.
-        if self.existing(place.home).is_some() {
-            self.change(place, |change| change.forget(place.name));
-        }
+        self.change(place, |change| change.forget(place.name));
     }
 
-    /// Makes the table one level larger, unless another thread has done it.
+    /// Makes the table one level larger, unless another thread has done it or there is no memory.
     pub(crate) fn grow(&self, level: u32) {
-        let grown =
-            self.level
-                .compare_exchange(level, level + 1, Ordering::Relaxed, Ordering::Relaxed);
-        if grown.is_ok() {
-            self.replaced.store(0, Ordering::Relaxed);
+        self.replaced.store(0, Ordering::Relaxed);
+        if self.make(level + 1).is_some() {
+            let (old, new) = (level, level + 1);
+            let _ = self
+                .level
+                .compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
         }
     }
 
     fn note_replaced(&self) {
         let level = self.level.load(Ordering::Relaxed);
-        if level == self.last_level {
+        if level as usize + 1 == self.levels.len() {
             return;
         }
         let before = self.replaced.fetch_add(1, Ordering::Relaxed);
@@ -126,83 +162,81 @@ impl<const PIECE: usize> Table<PIECE> {
         }
     }
 
-    fn change<R>(&self, place: Place, make: impl Fn(&mut Change<'_>) -> R) -> R {
+    /// Changes the set of a name, unless the table is empty.
+    fn change<R>(&self, place: Place, make: impl Fn(&mut Change<'_>) -> R) -> Option<R> {
         loop {
-            let level = self.level.load(Ordering::Relaxed);
-            let mut change = self.born(self.number(place, level)).change();
+            let level = self.level.load(Ordering::Acquire);
+            let mut change = self.born(place.at(level))?.change();
             if self.level.load(Ordering::Relaxed) == level {
-                return make(&mut change);
+                return Some(make(&mut change));
             }
         }
     }
 
     /// Returns the set that has the names of one that is not born.
     #[cold]
-    fn ancestor(&self, mut number: u32) -> Option<&Set> {
+    fn ancestor(&self, mut number: Number) -> Option<&Set> {
         loop {
-            let set = self.existing(number);
-            if number < self.homes || set.is_some_and(Set::is_born) {
-                return set;
+            number = number.parent();
+            let set = self.set(number)?;
+            if number.bits == 0 || set.is_born() {
+                return Some(set);
             }
-            number = self.parent(number);
         }
     }
 
     /// Returns a set, after the names that belong to it or to its neighbours in memory have moved
     /// there.
-    pub(crate) fn born(&self, number: u32) -> &Set {
-        let set = self.made(number);
-        if number >= self.homes && !set.is_born() {
-            let first = number - number % PIECE as u32;
-            (first..first + PIECE as u32).for_each(|number| self.bear(number));
+    pub(crate) fn born(&self, number: Number) -> Option<&Set> {
+        let set = self.set(number)?;
+        if number.bits != 0 && !set.is_born() {
+            let first = number.home - number.home % TOGETHER;
+            for home in first..first + TOGETHER {
+                self.bear(Number { home, ..number });
+            }
         }
-        set
+        Some(set)
     }
 
     /// Moves the names of a set to it, unless it is born.
     #[cold]
-    fn bear(&self, number: u32) {
-        let set = self.made(number);
-        if number < self.homes || set.is_born() {
+    fn bear(&self, number: Number) {
+        let parent = number.parent();
+        let (Some(set), Some(from)) = (self.set(number), self.set(parent)) else {
+            return;
+        };
+        if number.bits == 0 || set.is_born() {
             return;
         }
-        let parent = self.parent(number);
         self.bear(parent);
         // Parents come first, so no two threads wait for each other.
-        let mut from = self.made(parent).change();
+        let mut from = from.change();
         let mut to = set.change();
-        let bits = number / self.homes;
-        let mask = (2 << bits.ilog2()) - 1;
+        let mask = number.own_bit() * 2 - 1;
         // Nothing, if another thread has done it meanwhile.
-        from.move_to(&mut to, |name| u32::from(name.low) & mask == bits);
+        from.move_to(&mut to, |name| u32::from(name.low) & mask == number.bits);
     }
 
-    /// The parent of a set that is not of level 0.
-    fn parent(&self, number: u32) -> u32 {
-        number - (self.homes << (number / self.homes).ilog2())
+    /// Returns a set of a level that has its sets.
+    #[inline]
+    fn set(&self, number: Number) -> Option<&Set> {
+        let sets = self.levels[number.level() as usize].get()?;
+        let at = (number.bits - number.own_bit()) * self.homes + number.home;
+        sets.get(at as usize)
     }
 
-    fn number(&self, place: Place, level: u32) -> u32 {
-        let bits = u32::from(place.name.low) & ((1 << level) - 1);
-        bits * self.homes + place.home
-    }
-
-    fn existing(&self, number: u32) -> Option<&Set> {
-        let number = number as usize;
-        Some(&self.pieces[number / PIECE].get()?[number % PIECE])
-    }
-
-    /// Returns a set, allocated if it is needed for the first time.
-    pub(crate) fn made(&self, number: u32) -> &Set {
-        let number = number as usize;
-        let mut is_new = false;
-        let piece = self.pieces[number / PIECE].get_or_init(|| {
-            is_new = true;
-            Box::new(std::array::from_fn(|_| Set::default()))
-        });
-        if is_new {
-            (self.allocated)();
+    /// Makes the sets of a level, unless it has them. Returns whether it has.
+    #[cold]
+    pub(crate) fn make(&self, level: u32) -> Option<()> {
+        let slot = &self.levels[level as usize];
+        if slot.get().is_none() {
+            let sets = match level {
+                0 => self.homes,
+                _ => self.homes << (level - 1),
+            };
+            // Another thread may be first.
+            let _ = slot.set((self.make)(sets)?);
         }
-        &piece[number % PIECE]
+        Some(())
     }
 }
