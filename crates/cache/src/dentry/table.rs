@@ -25,8 +25,9 @@ use super::sync::{AtomicU32, Ordering};
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// The table grows when one of so many sets has lost a name to another.
-const CROWDED_PART: u32 = 256;
+/// The table grows when one of so many sets has lost a name to another. Each loss costs a search of
+/// a directory later, about as much time as the birth of so many sets.
+const CROWDED_PART: u32 = 32;
 
 /// The place of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
