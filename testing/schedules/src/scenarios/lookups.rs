@@ -9,6 +9,7 @@ use testkit::seed::Rng;
 use units::Ino;
 
 const NAMES: [&[u8]; 2] = [b"one", b"two"];
+const UNCHANGED: &[u8] = b"unchanged";
 
 pub fn all() -> Vec<Scenario> {
     vec![
@@ -55,12 +56,17 @@ fn lookups(volume: &Volume, rng: &mut Rng) {
             settled: 0,
         })
     }));
+    if let Err(error) = make_directory(volume, UNCHANGED) {
+        return volume.violation(format!("mkdir: {error}"));
+    }
     let readers = [rng.fork(), rng.fork()].map(|mut rng| {
         let histories = histories.clone();
         start(volume, "looks up", move |volume| {
             let mut numbers = Vec::new();
-            for _ in 0..6 {
-                if rng.one_in(3) {
+            for _ in 0..8 {
+                if rng.one_in(4) {
+                    miss(volume, &mut rng);
+                } else if rng.one_in(3) {
                     read(volume, &histories);
                 } else if numbers.is_empty() || rng.one_in(2) {
                     numbers.extend(look_up(volume, &histories, rng.index(2)));
@@ -74,6 +80,20 @@ fn lookups(volume: &Volume, rng: &mut Rng) {
         change(volume, &histories, rng, number);
     }
     join(readers);
+}
+
+/// Looks for names that no file has, in a directory that nobody changes. They fill the dentry cache,
+/// so that it grows beside changes of the others.
+fn miss(volume: &Volume, rng: &mut Rng) {
+    let fs = volume.fs();
+    for _ in 0..2 {
+        let name = format!("missing-{}", rng.index(16));
+        let directory = fs.root().and_then(|root| fs.lookup(&root, UNCHANGED));
+        let found = directory.and_then(|directory| fs.lookup(&directory, name.as_bytes()));
+        if !matches!(found, Err(Error::NotFound)) {
+            volume.violation(format!("{name} was found"));
+        }
+    }
 }
 
 /// A look-up finds what the name referred to at some time between its start and its end. Returns
@@ -193,11 +213,7 @@ fn paths(volume: &Volume, rng: &mut Rng) {
         targets: vec![None],
         settled: 0,
     }));
-    let made = volume.prepare(|| {
-        let root = volume.fs().root()?;
-        volume.fs().mkdir(&root, HERE, numbered(0o755)).map(drop)
-    });
-    if let Err(error) = made {
+    if let Err(error) = make_directory(volume, HERE) {
         return volume.violation(format!("mkdir: {error}"));
     }
     let readers = [rng.fork(), rng.fork()].map(|mut rng| {
@@ -219,6 +235,14 @@ fn paths(volume: &Volume, rng: &mut Rng) {
         }
     }
     join(readers);
+}
+
+/// Makes a directory before other threads start.
+fn make_directory(volume: &Volume, name: &[u8]) -> ext4::Result<()> {
+    volume.prepare(|| {
+        let root = volume.fs().root()?;
+        volume.fs().mkdir(&root, name, numbered(0o755)).map(drop)
+    })
 }
 
 fn numbered(mode: u16) -> NewInode {
