@@ -29,8 +29,8 @@ use std::sync::Arc;
 use units::Ino;
 
 /// Files of unknown place are written, and not looked for, if their dirty pages have at most this
-/// many bytes.
-const FEW_BYTES: u64 = 4 << 20;
+/// many bytes. The files of an explored schedule are small.
+const FEW_BYTES: u64 = if cfg!(explore) { 0 } else { 4 << 20 };
 
 /// A directory that changes during so many reads may have any of the files that are looked for.
 const MOST_READS: u32 = 4;

@@ -120,17 +120,24 @@ fn sync_tree(volume: &Volume, rng: &mut Rng) {
     });
     let mut fork = rng.fork();
     let changes = match rng.one_in(3) {
-        true => start(volume, "links", move |volume| links(volume, &inode)),
+        true => start(volume, "links", move |volume| {
+            links(volume, &inode, &mut fork);
+        }),
         false => start(volume, "moves", move |volume| moves(volume, &mut fork)),
     };
     join([syncs, changes]);
 }
 
-/// Gives a file a second name beside `d` now and then.
-fn links(volume: &Volume, file: &InodeRef) {
+/// Gives a file a second name beside `d` now and then. Meanwhile it may move within `d`.
+fn links(volume: &Volume, file: &InodeRef, rng: &mut Rng) {
     let fs = volume.fs();
+    let (mut name, mut other) = ("d/b/2", "d/2");
     for _ in 0..8 {
         let linked = at(fs, "e").and_then(|e| fs.link(file, &e, b"2"));
+        for _ in 0..rng.below(3) {
+            volume.rename(name, other);
+            (name, other) = (other, name);
+        }
         if let Err(error) = linked.and_then(|()| remove(fs, "e/2")) {
             volume.violation(format!("link: {error}"));
         }
