@@ -178,10 +178,13 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 
 type Model = Table<Box<[Set]>, 1>;
 
+fn sets(count: u32) -> Box<[Set]> {
+    (0..count).map(|_| Set::default()).collect()
+}
+
 /// A table of one set that can grow to two.
 fn table() -> Arc<Model> {
-    let sets = |count| (0..count).map(|_| Set::default()).collect();
-    let table = Table::new(2, 1, move |count| Some(sets(count)));
+    let table = Table::new(2, 1, |count| Some(sets(count)));
     // loom does not see that `OnceLock` orders an allocation before its use.
     table.make(0);
     Arc::new(table)
@@ -198,6 +201,27 @@ fn split(table: &Arc<Model>) -> loom::thread::JoinHandle<()> {
         table.grow(0);
         table.born(Number { home: 0, bits: 1 });
     })
+}
+
+/// The memory ends after the first level, or there is none at all.
+#[test]
+fn a_table_without_memory_does_not_grow() {
+    loom::model(|| {
+        for levels in [0, 1] {
+            let left = std::sync::atomic::AtomicU32::new(levels);
+            let table: Model = Table::new(2, 1, move |count| {
+                let left = left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                (left == 1).then(|| sets(count))
+            });
+            for name in [A, B, C, D, A] {
+                table.put(at(name), file(1));
+            }
+            let found = table.get(at(A)).map(|(_, found)| ino(found));
+            assert_eq!(found, (levels == 1).then_some(1));
+            table.forget(at(A));
+            assert!(table.get(at(A)).is_none());
+        }
+    });
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl Number {
 pub(crate) struct Table<L, const TOGETHER: u32> {
     levels: Box<[OnceLock<L>]>,
     homes: u32,
-    /// It only increases. Levels up to it have their sets, level 0 after the first change.
+    /// It only increases. Levels up to it have their sets, level 0 from the first name on.
     level: AtomicU32,
     /// Names that others have replaced since the table has grown. Apart from the level, which each
     /// look-up reads.
@@ -144,7 +144,7 @@ impl<L: Deref<Target = [Set]>, const TOGETHER: u32> Table<L, TOGETHER> {
     /// Makes the table one level larger, unless another thread has done it or there is no memory.
     pub(crate) fn grow(&self, level: u32) {
         self.replaced.store(0, Ordering::Relaxed);
-        if self.make(level + 1).is_some() {
+        if self.make(level + 1) {
             let (old, new) = (level, level + 1);
             let _ = self
                 .level
@@ -228,7 +228,7 @@ impl<L: Deref<Target = [Set]>, const TOGETHER: u32> Table<L, TOGETHER> {
 
     /// Makes the sets of a level, unless it has them. Returns whether it has.
     #[cold]
-    pub(crate) fn make(&self, level: u32) -> Option<()> {
+    pub(crate) fn make(&self, level: u32) -> bool {
         let slot = &self.levels[level as usize];
         if slot.get().is_none() {
             let sets = match level {
@@ -236,8 +236,8 @@ impl<L: Deref<Target = [Set]>, const TOGETHER: u32> Table<L, TOGETHER> {
                 _ => self.homes << (level - 1),
             };
             // Another thread may be first.
-            let _ = slot.set((self.make)(sets)?);
+            let _ = (self.make)(sets).map(|sets| slot.set(sets));
         }
-        Some(())
+        slot.get().is_some()
     }
 }
