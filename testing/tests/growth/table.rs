@@ -51,6 +51,7 @@ const ROWS: &[Row] = &[
     row("small journal, small groups", "ext4", &["-b", "1024", "-g", "1024", "-J", "size=1"], &[20 * MIB, 50 * MIB, 400 * MIB]),
     row("small journal, no flex_bg", "ext4", &["-b", "1024", "-O", "^flex_bg", "-J", "size=1"], &[50 * MIB, 300 * MIB]),
     row("small journal, no checksums", "ext4", &["-b", "1024", "-O", "^metadata_csum,uninit_bg", "-J", "size=1"], &[50 * MIB, 300 * MIB]),
+    row("small journal, fast commits", "ext4", &["-b", "1024", "-O", "fast_commit", "-J", "size=1"], &[50 * MIB, 300 * MIB]),
     row("small journal, bigalloc", "ext4", &["-b", "1024", "-O", "bigalloc", "-C", "8192", "-g", "1024", "-J", "size=1"], &[40 * MIB, 300 * MIB, 2 * GIB]),
     row("small journal, large clusters", "ext4", &["-b", "1024", "-O", "bigalloc", "-C", "65536", "-g", "512", "-J", "size=1"], &[100 * MIB, 300 * MIB, 2 * GIB]),
     row("meta_bg", "ext4", &["-b", "1024", "-O", "meta_bg,^resize_inode"], &[16 * MIB, 300 * MIB, 2 * GIB]),
