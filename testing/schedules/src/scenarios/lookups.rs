@@ -82,8 +82,8 @@ fn lookups(volume: &Volume, rng: &mut Rng) {
     join(readers);
 }
 
-/// Looks for names that no file has, in a directory that nobody changes. They fill the dentry cache,
-/// so that it grows beside changes of the others.
+/// Looks for names that no file has, in a directory that nobody changes. They fill the dentry
+/// cache, so that it grows beside changes of the others.
 fn miss(volume: &Volume, rng: &mut Rng) {
     let fs = volume.fs();
     for _ in 0..2 {
