@@ -14,7 +14,7 @@ fn handles_of_deleted_files_are_stale() {
     }
     let mounted = Image::new(128).mount("");
     let script = r#"
-import ctypes, errno, os
+import ctypes, errno, os, time
 libc = ctypes.CDLL(None, use_errno=True)
 class Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("data", ctypes.c_char * 128)]
@@ -35,7 +35,13 @@ for i in range(1000):
     handle, mount = Handle(bytes=128), ctypes.c_int()
     if libc.name_to_handle_at(-100, name.encode(), ctypes.byref(handle), ctypes.byref(mount), 0): raise OSError
     os.unlink(name)
-    if libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY) >= 0: raise SystemExit("opened after unlink")
+    # The kernel has the inode until the server has answered the RELEASE of the file above.
+    for pause in range(100):
+        fd = libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY)
+        if fd < 0: break
+        os.close(fd)
+        time.sleep(0.01)
+    else: raise SystemExit("opened after unlink")
 said = set()
 for handle in handles:
     if libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY) >= 0: said.add("opened")
