@@ -268,7 +268,8 @@ impl Geometry {
     }
 
     /// Returns the number of descriptors in a block of the table.
-    fn descs_per_block(&self) -> u32 {
+    #[must_use]
+    pub fn descs_per_block(&self) -> u32 {
         (self.block_size / u32::from(self.desc_size.max(1))).max(1)
     }
 

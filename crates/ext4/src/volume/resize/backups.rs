@@ -29,7 +29,7 @@ impl Fs {
                 self.write_backup(start + 1 + u64::from(index), &table)?;
             }
         }
-        let per_block = geo.block_size / u32::from(geo.desc_size);
+        let per_block = geo.descs_per_block();
         for index in contiguous.max(changed)..geo.gdt_blocks {
             let table = self.journal.get(geo.gdt_block(index))?.data();
             let first = index * per_block;

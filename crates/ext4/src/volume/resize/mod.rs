@@ -228,11 +228,7 @@ impl Fs {
 
     /// Returns the number of blocks of a descriptor table for `groups` groups.
     fn table_for(&self, groups: u64) -> u64 {
-        groups.div_ceil(self.descs_per_block())
-    }
-
-    fn descs_per_block(&self) -> u64 {
-        u64::from(self.geo.block_size / u32::from(self.geo.desc_size))
+        groups.div_ceil(self.geo.descs_per_block().into())
     }
 
     /// Returns the number of groups for which the table and its reserve have room; `None` under
@@ -242,7 +238,7 @@ impl Fs {
             return None;
         }
         let blocks = u64::from(self.geo.gdt_blocks) + u64::from(self.table_reserve());
-        Some(blocks * self.descs_per_block())
+        Some(blocks * u64::from(self.geo.descs_per_block()))
     }
 }
 
