@@ -76,8 +76,9 @@ pub struct Budget {
     turn: AtomicUsize,
     /// Calls left that do not reclaim, after a fruitless one.
     fruitless: AtomicU32,
-    /// Bytes of inodes freed since the heap was last trimmed.
-    inodes_freed: ShardedCounter,
+    /// The most bytes of inodes since the heap was last trimmed, approximately. The difference to
+    /// the bytes in use is free memory of the heap.
+    inodes_peak: CachePadded<AtomicU64>,
     /// Pages of large files that are used again.
     reuse: Reuse,
 }
@@ -101,7 +102,7 @@ impl Budget {
             pursued: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             fruitless: AtomicU32::new(0),
-            inodes_freed: ShardedCounter::new(batch),
+            inodes_peak: CachePadded::default(),
             reuse: Reuse::default(),
         })
     }
@@ -136,16 +137,6 @@ impl Budget {
     /// Subtracts bytes.
     #[inline]
     pub fn uncharge(&self, kind: Kind, bytes: u64) {
-        if kind == Kind::Inodes {
-            self.inodes_freed.add(bytes as i64);
-        }
-        self.count_out(kind, bytes);
-    }
-    /// Subtracts an inode of `bytes` whose memory does not return to the heap.
-    pub(crate) fn uncharge_kept(&self, bytes: u64) {
-        self.count_out(Kind::Inodes, bytes);
-    }
-    fn count_out(&self, kind: Kind, bytes: u64) {
         self.kinds[kind as usize].add(-(bytes as i64));
         self.total.add(-(bytes as i64));
     }
@@ -174,9 +165,7 @@ impl Budget {
     pub fn make_room(&self) -> bool {
         Rank::BufferMap.assert_may_wait();
         let limit = self.limit();
-        if self.inodes_freed.approximate() > slack(limit) {
-            self.trim_heap();
-        }
+        self.note_inodes(slack(limit));
         self.total.approximate() <= limit || self.make_room_slow()
     }
 
@@ -239,16 +228,28 @@ impl Budget {
         }
     }
 
+    /// Notes how many bytes of inodes there are. Trims the heap if there were more by `slack`.
+    #[inline]
+    fn note_inodes(&self, slack: u64) {
+        let inodes = self.kinds[Kind::Inodes as usize].approximate();
+        let peak = self.inodes_peak.load(Relaxed);
+        if inodes > peak {
+            self.inodes_peak.fetch_max(inodes, Relaxed);
+        } else if peak - inodes > slack {
+            self.trim_heap(slack);
+        }
+    }
+
     /// Returns free memory of the heap to the system. Evicted inodes leave blocks in which only
-    /// inodes fit.
+    /// inodes fit: new ones use them again, and other objects cannot.
     #[cold]
-    fn trim_heap(&self) {
+    fn trim_heap(&self, slack: u64) {
         let Some(_one_at_a_time) = self.trimming.try_lock() else {
             return;
         };
-        let freed = self.inodes_freed.exact();
-        if freed > slack(self.limit()) {
-            self.inodes_freed.add(-(freed as i64));
+        let inodes = self.used_by(Kind::Inodes);
+        if self.inodes_peak.load(Relaxed).saturating_sub(inodes) > slack {
+            self.inodes_peak.store(inodes, Relaxed);
             crate::heap::trim();
         }
     }

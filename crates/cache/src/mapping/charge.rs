@@ -16,7 +16,7 @@ impl Mapping {
     /// Reverts [`Mapping::charge_inode`], for an inode whose memory is kept for another.
     pub(crate) fn discharge_inode(&self) {
         let bytes = self.inode_bytes.swap(0, Ordering::Relaxed);
-        self.budget.uncharge_kept(bytes.into());
+        self.budget.uncharge(Kind::Inodes, bytes.into());
     }
     /// Bytes charged by [`Mapping::charge_inode`].
     pub(crate) fn inode_bytes(&self) -> u64 {
