@@ -166,15 +166,15 @@ fn for_chunks<const N: usize>(name: &[u8], chars: Chars, mut compress: impl FnMu
 /// [`promote`]. Missing bytes hold the length of `rest`. In a word that has some, they come first.
 #[inline]
 fn first_words<const N: usize>(rest: &[u8]) -> [u32; N] {
-    let mut bytes = [[rest.len() as u8; 4]; N];
-    let whole = bytes.as_flattened_mut();
-    let len = rest.len().min(whole.len());
-    for (byte, from) in whole.iter_mut().zip(rest) {
-        *byte = *from;
+    let (whole, end) = rest.as_chunks();
+    let mut words = [u32::from_ne_bytes([rest.len() as u8; 4]); N];
+    for (word, bytes) in words.iter_mut().zip(whole) {
+        *word = u32::from_be_bytes(*bytes);
     }
-    let mut words = bytes.map(u32::from_be_bytes);
-    if let Some(last) = words.get_mut(len / 4) {
-        *last = last.rotate_left(8 * (len as u32 % 4));
+    if let Some(last) = words.get_mut(whole.len()) {
+        for byte in end {
+            *last = *last << 8 | u32::from(*byte);
+        }
     }
     words
 }

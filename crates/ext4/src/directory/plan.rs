@@ -124,7 +124,7 @@ impl Item {
     }
 }
 
-/// Returns `entry` and the live records of `block` except "." and "..", in the order of hashes.
+/// Returns `entry` and the live records of `block` except "." and "..".
 fn collect(
     dir: &Dir<'_>,
     block: &[u8],
@@ -144,11 +144,9 @@ fn collect(
         }
     }
     let hashes = hash::hash_all(dir.fs, version, &names);
-    let mut items: Vec<Item> = (names.iter().zip(offsets).zip(hashes))
+    Ok((names.iter().zip(offsets).zip(hashes))
         .map(|((name, offset), hash)| Item::new(hash.major, offset, rec_len_for(name.len())))
-        .collect();
-    items.sort_unstable();
-    Ok(items)
+        .collect())
 }
 
 /// Returns the image of a leaf with `items`, copied from `source`.
@@ -172,11 +170,35 @@ fn insert_entry(image: &mut [u8], last: u32, entry: &NewEntry<'_>) -> Result<(),
     dir_entry::insert_at(image, last, entry.name, entry.ino, entry.kind).map(|_| ())
 }
 
-/// Returns the index at which to split `items`: the first item of the upper leaf. It is the
+fn bytes(items: &[Item]) -> u32 {
+    items.iter().map(|item| item.len()).sum()
+}
+
+/// Moves the items of the lower leaf before those of the upper one. Returns how many they are. No
+/// hash of the lower leaf is greater than one of the upper leaf, whose first item has its lowest.
+///
+/// Names mostly have similar lengths, so the middle of the items is near the middle of the bytes.
+/// It is found without a sort.
+fn divide(items: &mut [Item], capacity: u32) -> usize {
+    let middle = items.len() / 2;
+    if middle > 0 {
+        let (lower, first, above) = items.select_nth_unstable(middle);
+        let (before, after) = (bytes(lower), first.len() + bytes(above));
+        let fits = before.max(after) <= capacity;
+        let even = before.abs_diff(after) <= (before + after) / 8;
+        if fits && even && lower.iter().all(|item| item.hash() != first.hash()) {
+            return middle;
+        }
+    }
+    items.sort_unstable();
+    split_index(items, capacity)
+}
+
+/// Returns the index at which to split sorted `items`: the first item of the upper leaf. It is the
 /// boundary between two hashes closest to the middle of the bytes at which both leaves fit. A
 /// boundary within a hash is used only if there is no other.
 fn split_index(items: &[Item], capacity: u32) -> usize {
-    let total: u32 = items.iter().map(|item| item.len()).sum();
+    let total = bytes(items);
     let (mut best, mut best_score) = (items.len() / 2, u32::MAX);
     let mut before = 0;
     for (index, pair) in items.windows(2).enumerate() {
@@ -205,16 +227,18 @@ fn split_leaf(
     version: HashVersion,
     entry: &NewEntry<'_>,
 ) -> Result<(Vec<u8>, Vec<u8>, u32), FormatError> {
-    let items = collect(dir, source, version, entry)?;
-    let (lower, upper) = items.split_at(split_index(&items, capacity(dir)));
-    let (Some(last), Some(first)) = (lower.last(), upper.first()) else {
+    let mut items = collect(dir, source, version, entry)?;
+    let count = divide(&mut items, capacity(dir));
+    let (lower, upper) = items.split_at(count);
+    let (Some(first), false) = (upper.first(), lower.is_empty()) else {
         return Err(FormatError::NoRoom {
             structure: "directory block",
             need: u64::from(rec_len_for(entry.name.len())),
             have: u64::from(capacity(dir)),
         });
     };
-    let hash = first.hash() | u32::from(last.hash() == first.hash());
+    let is_shared = lower.iter().any(|item| item.hash() == first.hash());
+    let hash = first.hash() | u32::from(is_shared);
     Ok((
         leaf_image(dir, source, lower, entry)?,
         leaf_image(dir, source, upper, entry)?,
@@ -388,5 +412,58 @@ impl Plan {
             inode.mark_dirty(dir.fs, handle);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CAPACITY: u32 = 4084;
+
+    /// Returns the records of a full block and one more, from hashes and lengths.
+    fn overfull(records: &[(u32, u32)]) -> Vec<Item> {
+        let (mut items, mut total) = (Vec::new(), 0);
+        for (offset, (hash, words)) in (0..).step_by(12).zip(records) {
+            items.push(Item::new(hash << 1, offset, words * 4));
+            total += words * 4;
+            if total > CAPACITY {
+                break;
+            }
+        }
+        items
+    }
+
+    fn difference(items: &[Item], at: usize) -> u32 {
+        let (lower, upper) = items.split_at(at);
+        bytes(lower).abs_diff(bytes(upper))
+    }
+
+    proptest! {
+        /// From one hash for all names to hashes that differ, from the shortest names to the
+        /// longest ones.
+        #[test]
+        fn a_leaf_is_divided_between_two_hashes_near_its_middle(
+            records in (0u32..400, 3u32..66).prop_flat_map(|(hashes, longest)| {
+                prop::collection::vec((0..=hashes, 3..=longest), 350)
+            })
+        ) {
+            let mut items = overfull(&records);
+            let count = divide(&mut items, CAPACITY);
+            let (lower, upper) = items.split_at(count);
+            prop_assert!(bytes(lower).max(bytes(upper)) <= CAPACITY);
+            let last = lower.iter().map(|item| item.hash()).max().unwrap();
+            let first = upper.iter().map(|item| item.hash()).min().unwrap();
+            prop_assert!(last <= first && upper[0].hash() == first);
+
+            let mut sorted = items.clone();
+            sorted.sort_unstable();
+            let best = split_index(&sorted, CAPACITY);
+            let best_shares = sorted[best - 1].hash() == sorted[best].hash();
+            prop_assert_eq!(last == first, best_shares);
+            let most = (bytes(&items) / 8).max(difference(&sorted, best));
+            prop_assert!(difference(&items, count) <= most);
+        }
     }
 }
