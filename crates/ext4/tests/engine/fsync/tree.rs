@@ -1,6 +1,7 @@
 //! Fsyncs of subtrees.
 
 use crate::fsync::volume::{Disk, contents, cost, create, mkdir, put, write};
+use block::Op;
 use ext4::{Fs, InodeRef, RenameFlags};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -117,6 +118,35 @@ fn files_that_were_loaded_by_number() {
     }
     fs.sync_tree(&fs.inode(a).unwrap()).unwrap();
     assert_eq!(dirty(&fs), 2000);
+}
+
+/// Such a directory may lie in the subtree, so its files are written.
+#[test]
+fn files_below_a_directory_whose_parent_cannot_be_read() {
+    let disk = Disk::new();
+    let fs = disk.mount();
+    let root = fs.root().unwrap();
+    let [a, b] = ["a", "b"].map(|name| mkdir(&fs, &root, name).ino());
+    file(&fs, &fs.inode(b).unwrap(), "file", 2000);
+    fs.unmount().unwrap();
+    drop((root, fs));
+    let fs = disk.mount();
+    // By number, so that nothing in memory has its parent.
+    let [a, b] = [a, b].map(|ino| fs.inode(ino).unwrap());
+    let file = fs.lookup(&b, b"file").unwrap();
+    write(&fs, &file, 0, &vec![1; 2000 * 4096]);
+    fs.sync_tree(&a).unwrap();
+    assert_eq!(dirty(&fs), 2000, "it is read, and leads to the root");
+    fs.drop_caches();
+    disk.inject(|op, _, _| (op == Op::Read).then_some(5));
+    fs.sync_tree(&a).unwrap();
+    assert_eq!(dirty(&fs), 0);
+    disk.heal();
+    let fs = disk.crash(fs);
+    assert_eq!(
+        contents(&fs, &fs.inode(file.ino()).unwrap()),
+        vec![1; 2000 * 4096]
+    );
 }
 
 /// The names of both directories are read to find the file, because it has too much to write.
