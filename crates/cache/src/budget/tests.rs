@@ -192,3 +192,25 @@ fn the_fast_path_may_lag_by_the_batches_only() {
     assert_eq!(budget.used(), 4096);
     assert!(budget.total.approximate() <= 4096);
 }
+
+/// A trim sets the peak to the bytes in use.
+#[test]
+fn the_heap_is_trimmed_when_there_are_fewer_inodes_and_not_when_they_change() {
+    const MIB: u64 = 1 << 20;
+    // Counted exactly, with a slack of 1 MiB.
+    let budget = Budget::new(8 * MIB);
+    let peak = || budget.inodes_peak.load(Relaxed);
+    budget.charge(Kind::Inodes, 6 * MIB);
+    assert!(budget.make_room());
+    assert_eq!(peak(), 6 * MIB);
+    for _ in 0..10 {
+        budget.uncharge(Kind::Inodes, MIB);
+        budget.make_room();
+        assert_eq!(peak(), 6 * MIB, "new inodes use the memory again");
+        budget.charge(Kind::Inodes, MIB);
+        budget.make_room();
+    }
+    budget.uncharge(Kind::Inodes, 2 * MIB);
+    budget.make_room();
+    assert_eq!(peak(), 4 * MIB, "trimmed");
+}
