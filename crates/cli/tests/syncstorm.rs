@@ -45,13 +45,11 @@ fn storms_are_counted_beside_clean_inodes_and_during_fs_mark() {
                 (number(&clean["commits"]), number(&clean["flushes"])),
                 (0.0, 0.0)
             );
-            // How many of them one run serves depends on when their threads run. The tests of the
-            // engine hold a run, so they know the number.
-            let during = &during["storms"];
-            assert!(
-                during["commits"].is_number() && during["flushes"].is_number(),
-                "{found}"
-            );
+            let count = number(&during["storms"]["count"]);
+            // Each of the eight calls leads one run at most. How many share a run depends on when
+            // their threads run: the tests of the engine hold a run, so they know the number.
+            let commits = number(&during["storms"]["commits"]);
+            assert!(count < 1.0 || commits <= 8.0, "{commits} commits");
         }
     }
     let left: Vec<_> = std::fs::read_dir(s.path("dir")).unwrap().collect();
