@@ -18,7 +18,8 @@
 //!   half full, the drain follows every [`DEMANDS_PER_DRAIN`] demands. It writes the extent with
 //!   the shortest positioning time among the next few after the head.
 //! - After a read the head stays and fills the buffer, until another request is served or
-//!   `lookahead` bytes are read. A read that continues the last one misses no revolution.
+//!   `lookahead` bytes are read. A read that continues the last one misses no revolution. A read
+//!   further ahead is sought if that is sooner.
 
 use crate::admission::{Admission, FlushEntry};
 use crate::disk_cache::DirtyExtents;
@@ -78,6 +79,16 @@ struct Demand {
     ready: Ns,
     /// When the link has carried a read's data at the earliest.
     carried: Ns,
+}
+
+/// How a demand is served.
+struct Service {
+    /// When the head is at the first byte.
+    begin: Ns,
+    /// When it has passed the last one.
+    end: Ns,
+    /// The head follows the stream of the last read to the first byte.
+    reads_on: bool,
 }
 
 impl Disk {
@@ -269,26 +280,36 @@ impl Disk {
         self.p.seek_min_ns + (span as f64 * distance.min(1.0).sqrt()) as Ns
     }
 
-    /// When the head is at the first byte of a demand, and when it has passed the last one.
-    fn service(&self, demand: &Demand) -> (Ns, Ns) {
+    /// How a demand is served if it is the next one: by a seek, or by the stream if its first byte
+    /// comes sooner there.
+    fn service(&self, demand: &Demand) -> Service {
         let from = self.now.max(demand.ready);
         let Io {
             op, offset, len, ..
         } = demand.io;
+        let seek = self.reach(from, offset);
         if op == Op::Read
-            && let Some(span) = self.lookahead.read_on(self.platter, from, offset, len)
+            && let Some((begin, end)) = self.lookahead.read_on(self.platter, from, offset, len)
+            && begin <= seek
         {
-            return span;
+            return Service {
+                begin,
+                end,
+                reads_on: true,
+            };
         }
-        let begin = self.reach(from, offset);
-        (begin, begin + self.platter.transfer(len))
+        Service {
+            begin: seek,
+            end: seek + self.platter.transfer(len),
+            reads_on: false,
+        }
     }
 
     /// The index of the demand to serve next.
     fn choose(&self) -> Option<usize> {
         let demands = self.demands.iter().enumerate();
         // A later arrival has waited less and costs more.
-        let cost = |d: &Demand| self.service(d).0 + d.since / AGING;
+        let cost = |d: &Demand| self.service(d).begin + d.since / AGING;
         let chosen = demands.min_by_key(|(_, d)| (cost(d), d.since, d.id));
         chosen.map(|(index, _)| index)
     }
@@ -296,8 +317,11 @@ impl Disk {
     fn serve(&mut self, demand: Demand, out: &mut Vec<Decision>) {
         self.demands_since_drain += 1;
         let Demand { id, io, .. } = demand;
-        let (_, end) = self.service(&demand);
+        let Service { end, reads_on, .. } = self.service(&demand);
         let last = io.offset + io.len;
+        if !reads_on {
+            self.lookahead.leave(self.platter, self.now);
+        }
         if io.op == Op::Read {
             let ahead = self.p.lookahead_bytes;
             self.lookahead
@@ -305,7 +329,6 @@ impl Disk {
             let tail = self.link.transfer(io.len.min(TAIL));
             self.decide(id, (end + tail).max(demand.carried), out);
         } else {
-            self.lookahead.leave(self.platter, self.now);
             self.decide(id, end, out);
         }
         self.head = last;

@@ -209,6 +209,12 @@ fn a_disk_reads_ahead_and_streams() {
     hdd.lone(Op::Read, 3 * GIB, PAGE, false);
     let back = hdd.lone(Op::Read, GIB + 32 * MIB, PAGE, false);
     assert!(back > MILLI, "the head was called away: {back}");
+    let mut far = Bench::new("hdd");
+    far.lone(Op::Read, GIB, PAGE, false);
+    let ahead = far.lone(Op::Read, GIB + 7 * MIB, PAGE, false);
+    assert!(ahead < 10 * MILLI, "sought, not read for 40 ms: {ahead}");
+    let between = far.lone(Op::Read, GIB + 3 * MIB, PAGE, false);
+    assert!(between > 500 * MICRO, "what was passed over: {between}");
     let mut without = Bench::new("hdd,lookahead=0");
     without.lone(Op::Read, GIB, 64 * KIB, false);
     let missed = without.lone(Op::Read, GIB + 64 * KIB, 64 * KIB, false);
