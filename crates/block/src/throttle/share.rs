@@ -53,6 +53,8 @@ pub(super) struct Share {
     /// Calls that were not judged yet, with background writes and without.
     beside: Sums,
     alone: Sums,
+    /// When the last window ended, the device had background writes to complete or to write back.
+    had_more: bool,
     probe: Probe,
     lost: f64,
 }
@@ -200,16 +202,19 @@ impl Share {
         self.syncs.learn(sums.syncs, now);
     }
 
-    /// A window has ended, with so many bytes of background writes in flight. Threads may lose the
-    /// part `accepted` of their time. Returns the factor by which the rate changes.
+    /// A window has ended, with so many bytes of background writes in flight or in the cache.
+    /// Threads may lose the part `accepted` of their time. Returns the factor by which the rate
+    /// changes.
     pub(super) fn end_window(
         &mut self,
         window: &Window,
         (elapsed, now): (Duration, Duration),
-        in_flight: u64,
+        outstanding: u64,
         accepted: f64,
     ) -> Option<f64> {
-        if !window.wrote() && in_flight == 0 {
+        let has_more = outstanding > 0;
+        let had_more = std::mem::replace(&mut self.had_more, has_more);
+        if !window.wrote() && !has_more && !had_more {
             self.beside = Sums::default();
             self.alone.add(window, elapsed);
             if self.alone.count() >= ENOUGH_ALONE {
@@ -364,6 +369,31 @@ mod tests {
         reader.rate = 1e9;
         assert_eq!(reader.run(1), [1e9]);
         assert!(reader.share.is_probing());
+    }
+
+    #[test]
+    fn reads_beside_a_cache_that_is_written_back_are_not_alone() {
+        let mut reader = Reader::new(|rate| rate / 360e6, 1.0);
+        reader.run(10);
+        let alone = reader.share.read_alone();
+        assert_eq!(alone.map(|a| a.as_micros()), Some(100));
+        // The writer rests, and each read still takes three times as long.
+        for outstanding in [1 << 20, 0] {
+            let window = Window {
+                written: 0,
+                waited: false,
+                ..reader.window(720e6, WINDOW)
+            };
+            let times = (WINDOW, reader.now);
+            reader
+                .share
+                .end_window(&window, times, outstanding, ACCEPTED);
+            assert_eq!(reader.share.read_alone(), alone, "{outstanding}");
+        }
+        let window = reader.window(0.0, WINDOW);
+        let times = (WINDOW, reader.now);
+        reader.share.end_window(&window, times, 0, ACCEPTED);
+        assert_eq!(reader.share.lost(), 0.0, "alone again");
     }
 
     #[test]

@@ -166,11 +166,11 @@ impl State {
         let times = (now.saturating_sub(self.window_began), now);
         self.window_began = now;
         self.speed.end_window(window.written, window.busy);
+        let outstanding = in_flight + self.bucket.bytes();
         if self.share.is_probing() {
-            let outstanding = in_flight + self.bucket.bytes();
             self.share.end_probe_window(window, times, outstanding);
         } else if let Some(target) = self.target() {
-            self.judge(window, target, times, in_flight);
+            self.judge(window, target, times, outstanding);
         }
         match self.share.is_probing() {
             true => PROBE_WINDOW,
@@ -183,7 +183,7 @@ impl State {
         window: &Window,
         target: Duration,
         times: (Duration, Duration),
-        in_flight: u64,
+        outstanding: u64,
     ) {
         self.syncing = window.syncs.count > 0;
         let (limit_before, rate_before) = (self.controller.limit(), self.bucket.rate());
@@ -196,7 +196,7 @@ impl State {
         if self.has_rate()
             && let Some(factor) = {
                 let accepted = f64::from(self.options.loss) / 100.0;
-                self.share.end_window(window, times, in_flight, accepted)
+                self.share.end_window(window, times, outstanding, accepted)
             }
         {
             self.bucket.scale_rate(factor);
