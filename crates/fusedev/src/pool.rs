@@ -162,6 +162,12 @@ impl WaitObserver for Pool {
     fn end_wait(&self) {
         self.running.fetch_add(1, SeqCst);
     }
+
+    /// Another thread may wait for this processor, with a shorter request. Without this it would
+    /// wait for a slice of the scheduler, 0.7 to 3 ms.
+    fn give_way(&self) {
+        std::thread::yield_now();
+    }
 }
 
 /// A thread of a pool. It leaves only when the connection has ended, or has failed.

@@ -8,6 +8,8 @@
 //! A wait for a lock is told only after a millisecond, because most owners release a lock sooner;
 //! that of a writer of a sharded lock is told at once. It is told at all because the owner may be
 //! no thread of the pool: nobody tells the pool that such an owner waits for the device.
+//!
+//! Within long work a thread tells its observer, too ([`give_way`]): a pool lets other threads run.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub trait WaitObserver: Send + Sync {
     fn begin_wait(&self);
     /// The thread goes on.
     fn end_wait(&self);
+    /// The thread is within long work, and may let others run.
+    fn give_way(&self) {}
 }
 
 thread_local! {
@@ -34,6 +38,14 @@ thread_local! {
 /// From now on `observer` is told about the waits of the calling thread; `None` ends that.
 pub fn observe(observer: Option<Arc<dyn WaitObserver>>) {
     OBSERVER.set(observer);
+}
+
+/// Tells the observer that the calling thread is within long work.
+pub fn give_way() {
+    // The observer may wait, and so it must not be borrowed.
+    if let Ok(Some(observer)) = OBSERVER.try_with(|observer| observer.borrow().clone()) {
+        observer.give_way();
+    }
 }
 
 /// Calls `wait`, between the two calls of the thread's observer.

@@ -15,6 +15,8 @@ use units::{PageIndex, page};
 /// Bytes written under one hold of the inode's lock. Between two holds the writer is slowed if too
 /// much is dirty.
 const CHUNK: usize = 4 << 20;
+/// Bytes copied between two points where the thread may let others run: 10 to 30 µs.
+const COPY: usize = 64 << 10;
 
 /// The treatment of set-user-ID and set-group-ID by a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +233,9 @@ impl Fs {
                 Err(error) => return (done, dirtied, Err(error)),
             }
             done += part.len();
+            if done % COPY < part.len() && done < data.len() {
+                sync::waits::give_way();
+            }
         }
         (done, dirtied, Ok(()))
     }
@@ -386,5 +391,47 @@ impl<'a> Mapped<'a> {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_volume::{create, mount};
+    use block::PAGE_SIZE;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use sync::waits::{WaitObserver, observe};
+    use testkit::volume::Image;
+
+    #[derive(Default)]
+    struct Ways(AtomicUsize);
+
+    impl WaitObserver for Ways {
+        fn begin_wait(&self) {}
+        fn end_wait(&self) {}
+        fn give_way(&self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_thread_of_a_pool_lets_others_run_within_a_long_write() {
+        let image = Image::ours(64 << 20, &[]);
+        let fs = mount(image.queue());
+        let file = create(&fs, "file");
+        let ways = Arc::new(Ways::default());
+        let data = vec![1; 1 << 20];
+        let in_pool = |offset, bytes| {
+            ways.0.store(0, SeqCst);
+            observe(Some(ways.clone()));
+            fs.write(&file, offset, &data[..bytes]).unwrap();
+            observe(None);
+            ways.0.load(SeqCst)
+        };
+        assert_eq!(in_pool(0, data.len()), data.len() / COPY - 1);
+        assert_eq!(in_pool(100, data.len()), data.len() / COPY - 1);
+        assert_eq!(in_pool(0, PAGE_SIZE), 0);
+        fs.write(&file, 0, &data).unwrap();
+        assert_eq!(ways.0.load(SeqCst), 0, "it is in no pool");
     }
 }
