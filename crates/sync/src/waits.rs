@@ -40,7 +40,7 @@ pub fn observe(observer: Option<Arc<dyn WaitObserver>>) {
     OBSERVER.set(observer);
 }
 
-/// Tells the observer that the calling thread is within long work.
+/// Is called within long work, and passed on to the observer of the calling thread.
 pub fn give_way() {
     // The observer may wait, and so it must not be borrowed.
     if let Ok(Some(observer)) = OBSERVER.try_with(|observer| observer.borrow().clone()) {
