@@ -68,12 +68,10 @@ impl Lookahead {
     }
 
     /// The head has read `offset..end` by `now` and continues for at most `ahead` bytes, up to
-    /// `capacity`.
+    /// `capacity`. A live stream goes on; a head that came by a seek has left it before.
     pub(crate) fn follow(&mut self, now: Ns, offset: u64, end: u64, ahead: u64, capacity: u64) {
         let start = match &self.stream {
-            Some(s) if s.left_at.is_none() && (s.start..=s.limit).contains(&offset) => {
-                s.start.max(end.saturating_sub(ahead)).min(offset)
-            }
+            Some(s) if s.left_at.is_none() => s.start.max(end.saturating_sub(ahead)).min(offset),
             _ => offset,
         };
         self.stream = Some(Stream {
