@@ -311,7 +311,7 @@ devices() {
 interfere() {
   local kind where time
   local run=(--memory 256MiB --only sluice,fuse,ext4,xfs interfere --reader rand4k --writer 20GiB --alone 2s --after 500ms
-    --sluice-wbt on --kernel-wbt on)
+    --sluice-wbt on --kernel-wbt on --interval 200ms)
   for kind in ${KINDS:-ssd nvme hdd disk}; do
     title "Random 4 KiB reads beside a writer ($kind)"
     where=(--device "sim:$kind,size=24GiB") time=6s

@@ -34,14 +34,25 @@ pub(crate) fn times() -> Time {
     Time {
         wall_s: seconds(ClockId::Monotonic),
         cpu_s: seconds(ClockId::ProcessCPUTime),
-        machine_cpu_s: machine_cpu_s().unwrap_or(0.0),
+        machine_cpu_s: processors().map_or(0.0, |time| time.busy_s),
     }
 }
 
-/// Busy seconds of all processors of the machine, summed.
-fn machine_cpu_s() -> Option<f64> {
+/// Seconds that the hypervisor has taken from the processors of this machine, summed, since the
+/// machine started. Counted in hundredths of a second. 0 where nothing counts them.
+pub(crate) fn stolen_s() -> f64 {
+    processors().map_or(0.0, |time| time.stolen_s)
+}
+
+/// Times of all processors of the machine, summed.
+struct Processors {
+    busy_s: f64,
+    stolen_s: f64,
+}
+
+fn processors() -> Option<Processors> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    // cpu user nice system idle iowait irq softirq …
+    // cpu user nice system idle iowait irq softirq steal …
     let fields: Vec<f64> = stat
         .lines()
         .next()?
@@ -50,7 +61,11 @@ fn machine_cpu_s() -> Option<f64> {
         .map(|f| f.parse().ok())
         .collect::<Option<_>>()?;
     let busy: f64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| fields.get(i)).sum();
-    Some(busy / rustix::param::clock_ticks_per_second() as f64)
+    let second = rustix::param::clock_ticks_per_second() as f64;
+    Some(Processors {
+        busy_s: busy / second,
+        stolen_s: fields.get(7).unwrap_or(&0.0) / second,
+    })
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub mod interfere;
 mod interference;
 mod latency;
 mod measure;
+mod median;
 mod meminfo;
 mod pace;
 pub mod present;

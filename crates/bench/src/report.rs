@@ -2,6 +2,7 @@
 
 use crate::interference::Interference;
 use crate::latency::Latency;
+use crate::median::{self, middle};
 use crate::pace::Pace;
 use crate::storms::SyncStorms;
 use serde::{Deserialize, Serialize};
@@ -231,7 +232,7 @@ pub struct Sample {
 impl Report {
     /// Returns the round with the median wall-clock time; of interfere the one with the median of
     /// [`Interference::p99_us`]. Each of its phases is replaced by that phase's own median over all
-    /// rounds, and so is each figure of syncstorm.
+    /// rounds, and so is each figure of syncstorm and of the periods of interfere.
     ///
     /// # Panics
     /// If there is no round.
@@ -244,13 +245,17 @@ impl Report {
             }
         }
         let storms: Vec<_> = rounds.iter().filter_map(|r| r.storms.as_ref()).collect();
-        let storms = SyncStorms::median(&storms);
+        let storms = median::of_each_figure(&storms);
+        let found: Vec<_> = rounds
+            .iter()
+            .filter_map(|r| r.interference.as_ref())
+            .collect();
+        let found = Interference::median(&found);
         let mut report = middle(rounds, |r| match &r.interference {
-            // No call has ended beside the writer: all of them took longer.
-            Some(found) if found.threads > 0 => found.p99_us().unwrap_or(f64::INFINITY),
+            Some(found) if found.threads > 0 => found.rank(),
             _ => r.time.wall_s,
         });
-        report.storms = storms;
+        (report.storms, report.interference) = (storms, found);
         report.phases = phases
             .into_values()
             .map(|all| middle(all, |p| p.time.wall_s))
@@ -262,12 +267,6 @@ impl Report {
     pub fn phase(&self, name: &str) -> Option<&Phase> {
         self.phases.iter().find(|phase| phase.name == name)
     }
-}
-
-/// The median by a key; the upper one of an even number.
-fn middle<T>(mut all: Vec<T>, key: impl Fn(&T) -> f64) -> T {
-    all.sort_by(|a, b| key(a).total_cmp(&key(b)));
-    all.swap_remove(all.len() / 2)
 }
 
 #[cfg(test)]

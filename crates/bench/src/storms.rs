@@ -2,7 +2,6 @@
 
 use crate::latency::Latency;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// Syncs at once beside clean inodes, and during fs_mark.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -70,62 +69,4 @@ pub struct During {
     pub more_commits: Option<f64>,
     /// The same of flushes.
     pub more_flushes: Option<f64>,
-}
-
-impl SyncStorms {
-    /// Each figure is its median over all rounds (the upper one of an even number).
-    pub(crate) fn median(rounds: &[&SyncStorms]) -> Option<SyncStorms> {
-        let values: Result<Vec<Value>, _> = rounds.iter().map(serde_json::to_value).collect();
-        serde_json::from_value(median(&values.ok()?)).ok()
-    }
-}
-
-/// The median of numbers, of each field of objects, and of what is not null.
-fn median(values: &[Value]) -> Value {
-    let known: Vec<&Value> = values.iter().filter(|value| !value.is_null()).collect();
-    match known.first() {
-        None => Value::Null,
-        Some(Value::Object(first)) => {
-            let field = |name: &String| {
-                let all: Vec<Value> = known.iter().map(|value| value[name].clone()).collect();
-                (name.clone(), median(&all))
-            };
-            Value::Object(first.keys().map(field).collect())
-        }
-        Some(_) => {
-            let mut known = known;
-            let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-            known.sort_by(|a, b| number(a).total_cmp(&number(b)));
-            known[known.len() / 2].clone()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_figure_is_a_median_of_its_own() {
-        let round = |wall_s, cached, per_sec| SyncStorms {
-            cached,
-            clean: Storms {
-                wall_s,
-                ..Storms::default()
-            },
-            during: Some(During {
-                beside_per_sec: per_sec,
-                ..During::default()
-            }),
-            ..SyncStorms::default()
-        };
-        let rounds = [
-            round(1.0, Some(7), 30.0),
-            round(3.0, None, 10.0),
-            round(2.0, None, 20.0),
-        ];
-        let found = SyncStorms::median(&rounds.each_ref()).unwrap();
-        assert_eq!((found.clean.wall_s, found.cached), (2.0, Some(7)));
-        assert_eq!(found.during.unwrap().beside_per_sec, 20.0);
-    }
 }

@@ -39,6 +39,7 @@ struct Counted {
     period: Period,
     from_s: f64,
     at_s: f64,
+    stolen_s: f64,
     calls: Recorder,
     written: u64,
     /// Bytes that the device read and wrote.
@@ -54,6 +55,7 @@ impl Counted {
     /// Adds the next interval.
     fn add(&mut self, next: &Counted) {
         self.at_s = next.at_s;
+        self.stolen_s += next.stolen_s;
         self.calls.add(&next.calls);
         self.written += next.written;
         let device = self.device.zip(next.device);
@@ -69,6 +71,7 @@ impl Counted {
             period: self.period,
             from_s: self.from_s,
             at_s: self.at_s,
+            stolen_s: self.stolen_s,
             reader_per_sec: per_sec(calls),
             reader_bytes_per_sec: per_sec(calls * call_bytes),
             reader,
@@ -84,6 +87,7 @@ impl Counted {
 
 /// Totals since the start of the run.
 struct Totals {
+    stolen_s: f64,
     written: u64,
     device: Option<(u64, u64)>,
 }
@@ -183,6 +187,7 @@ impl<'a> Sampler<'a> {
             period,
             from_s,
             at_s: self.at_s,
+            stolen_s: self.totals.stolen_s - before.stolen_s,
             calls,
             written: self.totals.written - before.written,
             device: device.map(|(now, then)| {
@@ -196,6 +201,7 @@ impl<'a> Sampler<'a> {
 
 fn totals(target: &dyn Target, written: &AtomicU64) -> Totals {
     Totals {
+        stolen_s: clock::stolen_s(),
         written: written.load(Relaxed),
         device: target.device().map(|d| (d.read_bytes, d.write_bytes)),
     }
@@ -241,6 +247,7 @@ mod tests {
             period: Period::Writer,
             from_s,
             at_s,
+            stolen_s: 0.01,
             calls,
             written,
             device: Some((written / 2, written)),
@@ -269,7 +276,7 @@ mod tests {
         let all = period.reader.unwrap();
         assert_eq!((period.from_s, period.at_s, all.count), (5.0, 8.0, 102));
         assert!(near(all.p99_us, 100.0) && near(all.p999_us, 90_000.0));
-        assert_eq!(period.reader_per_sec, 34.0);
+        assert_eq!((period.reader_per_sec, period.stolen_s), (34.0, 0.02));
         let device = period.device.unwrap();
         assert!(near(device.write_bytes_per_sec, 5000.0 / 3.0));
         assert!(near(device.read_bytes_per_sec, 2500.0 / 3.0));

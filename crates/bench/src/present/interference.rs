@@ -8,6 +8,8 @@ use crate::{Interference, Interval, Latency, Period};
 
 /// The text of an unknown value.
 const NONE: &str = "–";
+/// The head of the column of what the hypervisor took from the processors.
+const STEAL: &str = "steal, ms/s";
 
 /// The tables of a run, with their titles.
 pub(super) fn tables(found: &Interference) -> [(String, Grid); 2] {
@@ -70,6 +72,9 @@ fn periods(found: &Interference) -> Grid {
 
 fn header(found: &Interference, first: &[&str], percentiles: &[&str]) -> Vec<String> {
     let mut header = [first, &["reader/s", "MiB/s"], percentiles, &["writer"]].concat();
+    if has_steal(found) {
+        header.push(STEAL);
+    }
     if has_device(found) {
         header.extend(["device in", "out"]);
     }
@@ -98,6 +103,9 @@ fn reader<const N: usize>(
 /// The writer, the device and the throttle.
 fn rates(found: &Interference, interval: &Interval) -> Vec<String> {
     let mut cells = vec![tenths(mib(interval.writer_bytes_per_sec))];
+    if has_steal(found) {
+        cells.push(steal(interval));
+    }
     if has_device(found) {
         match interval.device {
             Some(device) => cells.extend(
@@ -121,6 +129,16 @@ fn rates(found: &Interference, interval: &Interval) -> Vec<String> {
     cells
 }
 
+/// The time that the hypervisor took in each second, in ms.
+fn steal(interval: &Interval) -> String {
+    let seconds = (interval.at_s - interval.from_s).max(1e-9);
+    whole(interval.stolen_s * 1e3 / seconds)
+}
+
+fn has_steal(found: &Interference) -> bool {
+    found.seconds.iter().any(|second| second.stolen_s > 0.0)
+}
+
 fn has_device(found: &Interference) -> bool {
     found.seconds.iter().any(|second| second.device.is_some())
 }
@@ -136,9 +154,12 @@ fn tenths(n: f64) -> String {
     }
 }
 
-/// The columns of a comparison.
+/// The columns of a comparison. Steal has columns if there was any.
 pub(super) fn comparison(outcome: &Outcome) -> Grid {
-    let header = [
+    let all = outcome.targets.iter();
+    let mut all = all.filter_map(|row| row.report.interference.as_ref());
+    let is_stolen = all.any(has_steal);
+    let mut header = vec![
         "",
         "reader/s alone",
         "reader/s beside",
@@ -153,6 +174,9 @@ pub(super) fn comparison(outcome: &Outcome) -> Grid {
         "written beside, MiB/s",
         "kernel wbt µs",
     ];
+    if is_stolen {
+        header.extend([STEAL, "max without steal"]);
+    }
     let line = |row: &Row| {
         let found = row.report.interference.as_ref();
         let period = |period| found.and_then(|found| found.period(period));
@@ -170,7 +194,7 @@ pub(super) fn comparison(outcome: &Outcome) -> Grid {
                     .map(|reader| duration(value(reader))),
             )
         };
-        vec![
+        let mut cells = vec![
             row.name.clone(),
             rate(alone),
             rate(beside),
@@ -192,10 +216,15 @@ pub(super) fn comparison(outcome: &Outcome) -> Grid {
                     .and_then(|found| found.wbt_lat_usec)
                     .map(|us| us.to_string()),
             ),
-        ]
+        ];
+        if is_stolen {
+            let quiet = found.and_then(|found| found.quiet_max_us);
+            cells.extend([known(beside.map(steal)), known(quiet.map(duration))]);
+        }
+        cells
     };
     Grid {
-        header: header.map(str::to_owned).to_vec(),
+        header: header.into_iter().map(str::to_owned).collect(),
         lines: outcome.targets.iter().map(line).collect(),
     }
 }
@@ -269,6 +298,8 @@ pub(super) fn plots(found: &Interference) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Peer;
+    use crate::fsmark::Fsync;
     use crate::{Throttle, Transfer};
 
     fn interval(period: Period, from_s: f64, at_s: f64, throttle: Option<Throttle>) -> Interval {
@@ -276,6 +307,7 @@ mod tests {
             period,
             from_s,
             at_s,
+            stolen_s: 0.0,
             reader_per_sec: 1500.0,
             reader_bytes_per_sec: 1500.0 * 4096.0,
             reader: Some(Latency {
@@ -306,6 +338,7 @@ mod tests {
             wbt_lat_usec: Some(2000),
             rate_ratio: Some(0.5),
             p99_ratio: Some(100.0),
+            quiet_max_us: Some(9500.0),
             periods: vec![seconds[0].clone(), seconds[1].clone()],
             seconds,
         }
@@ -372,6 +405,24 @@ mod tests {
         assert_eq!(end(0), "12 B 150 25 % latency 3.0 MiB");
         assert_eq!(end(1), "– – – – –");
         assert_eq!(plots(&with).len(), plots(&found(None)).len() + 3);
+    }
+
+    #[test]
+    fn steal_has_columns_where_there_is_some() {
+        let mut one = found(None);
+        let outcome = |found: &Interference| {
+            let mut outcome = Outcome::with_rows(&[(Peer::InProcess, Fsync::Blocking, 1.0)]);
+            outcome.targets[0].report.interference = Some(found.clone());
+            comparison(&outcome)
+        };
+        assert!(!outcome(&one).header.contains(&STEAL.to_owned()));
+        one.seconds[2].stolen_s = 0.02;
+        one.periods[1].stolen_s = 0.03;
+        let [(_, seconds), _] = tables(&one);
+        assert_eq!(seconds.lines[2][8], "50");
+        let compared = outcome(&one);
+        assert_eq!(compared.header[13..], [STEAL, "max without steal"]);
+        assert_eq!(compared.lines[0][13..], ["30", "9.50 ms"]);
     }
 
     #[test]

@@ -30,7 +30,8 @@ runs alone for --alone. Then the writer joins: it writes a new file as `dd bs=1M
 syncs it. The reader goes on through all of that, and for --after.
 
 The table has a line for each second: calls of the reader that ended in it, percentiles of their latency, MiB/s that the \
-writer has written, and MiB/s that the device has read (in) and written (out). The summary has the same for each period.")]
+writer has written, and MiB/s that the device has read (in) and written (out). The summary has the same for each period. \
+On a virtual machine, steal is the time that the hypervisor took from the processors, summed.")]
 pub struct Args {
     #[command(flatten)]
     flags: Flags,
