@@ -72,6 +72,7 @@ impl Judge {
             moves,
         } = tick;
         let has_one_caller = has_one_caller(traffic);
+        let mostly_writes = traffic.writes * 2 > traffic.requests;
         let enough = match self.class {
             Class::Free => FEW,
             Class::Bound | Class::Idle => MANY,
@@ -82,7 +83,7 @@ impl Judge {
             self.pause = PAUSE;
         }
         self.class = match self.class {
-            _ if has_one_caller && workers >= enough => Class::Free,
+            _ if has_one_caller && workers >= enough && !mostly_writes => Class::Free,
             Class::Bound if moves && self.pause == 0 => Class::Idle,
             Class::Idle if traffic.requests == 0 => {
                 self.has_halted = true;
@@ -102,18 +103,26 @@ mod tests {
     const HALT: Traffic = Traffic {
         requests: 0,
         changes: 0,
+        writes: 0,
     };
     const LITTLE: Traffic = Traffic {
         requests: BUSY - 1,
         changes: 0,
+        writes: 0,
     };
     const OF_ONE: Traffic = Traffic {
         requests: 40,
         changes: 1,
+        writes: 20,
     };
     const OF_TWO: Traffic = Traffic {
         requests: 40,
         changes: 20,
+        writes: 0,
+    };
+    const WRITES: Traffic = Traffic {
+        writes: 21,
+        ..OF_ONE
     };
 
     fn tick(judge: &mut Judge, traffic: Traffic, workers: u32) -> Class {
@@ -181,5 +190,13 @@ mod tests {
         assert_eq!(moving(&mut judge), Class::Idle);
         assert_eq!(tick(&mut judge, OF_ONE, MANY), Class::Free);
         assert_eq!(tick(&mut judge, HALT, 0), Class::Bound);
+    }
+
+    #[test]
+    fn many_writes_of_one_caller_stay_on_its_processor() {
+        let mut judge = Judge::default();
+        assert_eq!(tick(&mut judge, WRITES, MANY), Class::Bound);
+        assert_eq!(tick(&mut judge, OF_ONE, MANY), Class::Free);
+        assert_eq!(tick(&mut judge, WRITES, MANY), Class::Bound);
     }
 }

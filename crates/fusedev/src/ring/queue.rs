@@ -10,6 +10,7 @@
 //!   page, leave at least one entry of the queue out ([`Queue::try_hold`]). The reply of that entry
 //!   does not wait, and then takes whatever is queued. So such waits always end.
 
+use crate::abi::opcode::WRITE;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Entries of a queue on machines with few processors. Each holds at most one request, also one
@@ -34,6 +35,7 @@ pub struct Queue {
     held: AtomicUsize,
     requests: AtomicU64,
     changes: AtomicU64,
+    writes: AtomicU64,
     /// The thread that has sent the last request.
     caller: AtomicU32,
     /// A bit for each worker that has had a request since the last call of [`Queue::take_workers`];
@@ -47,6 +49,8 @@ pub struct Traffic {
     pub requests: u64,
     /// Requests whose caller was not that of the request before.
     pub changes: u64,
+    /// Requests that write data.
+    pub writes: u64,
 }
 
 impl Traffic {
@@ -55,6 +59,7 @@ impl Traffic {
         Traffic {
             requests: self.requests.wrapping_sub(earlier.requests),
             changes: self.changes.wrapping_sub(earlier.changes),
+            writes: self.writes.wrapping_sub(earlier.writes),
         }
     }
 }
@@ -68,6 +73,7 @@ impl Queue {
             held: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             changes: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
             caller: AtomicU32::new(0),
             workers: AtomicU64::new(0),
         }
@@ -79,11 +85,14 @@ impl Queue {
 
     /// Counts a request of the thread `caller`, which the worker `worker` carries out. The caller 0
     /// is the kernel itself.
-    pub fn note_request(&self, caller: u32, worker: usize) {
+    pub fn note_request(&self, opcode: u32, caller: u32, worker: usize) {
         // Two threads at once may count one change twice or not at all.
         if caller != 0 && self.caller.load(Ordering::Relaxed) != caller {
             self.caller.store(caller, Ordering::Relaxed);
             self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        if opcode == WRITE {
+            self.writes.fetch_add(1, Ordering::Relaxed);
         }
         self.workers.fetch_or(1 << (worker % 64), Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::SeqCst);
@@ -94,6 +103,7 @@ impl Queue {
         Traffic {
             requests: self.requests.load(Ordering::SeqCst),
             changes: self.changes.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
         }
     }
 
@@ -124,6 +134,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::opcode::READ;
 
     #[test]
     fn one_entry_of_a_queue_never_holds_its_reply() {
@@ -138,13 +149,15 @@ mod tests {
     fn requests_callers_and_workers_are_counted() {
         let queue = Queue::new(0, 3);
         for (worker, caller) in [7, 7, 0, 7, 8, 7].into_iter().enumerate() {
-            queue.note_request(caller, worker % 3);
+            let opcode = if worker < 2 { WRITE } else { READ };
+            queue.note_request(opcode, caller, worker % 3);
         }
         assert_eq!(queue.take_workers(), 3);
         assert_eq!(queue.take_workers(), 0);
         let expected = Traffic {
             requests: 6,
             changes: 3,
+            writes: 2,
         };
         assert_eq!(queue.traffic(), expected);
     }

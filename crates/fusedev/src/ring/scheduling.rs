@@ -17,7 +17,10 @@
 //! callers on one processor would stay although another one is idle.)
 //!
 //! **Many requests in flight** (asynchronous I/O, readahead). One processor would carry out all
-//! requests of the caller. So their workers may run on any.
+//! requests of the caller. So their workers may run on any, unless most of the requests are writes.
+//! Writes to a file exclude one another. On one processor they take turns. On two a worker would
+//! wait for the lock of the other's write, then all others behind it, and each would be woken twice
+//! for a request.
 //!
 //! A thread, the watcher, looks at the queues every [`TICK`]. It sleeps while there are no
 //! requests. The kernel lets a thread leave `SCHED_IDLE` only with `CAP_SYS_NICE` or the limit
@@ -305,6 +308,7 @@ fn set_policy(thread: Option<Pid>, policy: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::opcode::READ;
     use std::time::Instant;
 
     /// The policy of a worker, and on how many processors it may run.
@@ -317,7 +321,7 @@ mod tests {
     /// Sends requests of the thread 7 to the queues, through so many workers of each.
     fn send(scheduling: &Scheduling, queues: &[Arc<Queue>], workers: usize) {
         for queue in queues {
-            (0..10).for_each(|n| queue.note_request(7, n % workers));
+            (0..10).for_each(|n| queue.note_request(READ, 7, n % workers));
             scheduling.note_request();
         }
         thread::sleep(TICK / 10);

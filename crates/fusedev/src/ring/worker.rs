@@ -61,7 +61,8 @@ impl<S: Server> Shared<S> {
             match message {
                 Ok(message) => {
                     let queue = entry.queue();
-                    queue.note_request(message.header.pid, sync::thread::ordinal());
+                    let (opcode, caller) = (message.header.opcode, message.header.pid);
+                    queue.note_request(opcode, caller, sync::thread::ordinal());
                     self.scheduling.note_request();
                     // The kernel ends the connection after DESTROY; the thread waits for that.
                     self.dispatcher.dispatch(lane, message, entry);
