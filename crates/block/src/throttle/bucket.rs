@@ -98,9 +98,10 @@ impl Bucket {
         self.rate as u64
     }
 
-    /// Multiplies the rate, within its bounds.
-    pub(super) fn scale_rate(&mut self, factor: f64) {
-        let most = (self.too_high * 0.95).max(self.rate.min(self.rate * factor));
+    /// Multiplies the rate, within its bounds. It does not rise above `most`.
+    pub(super) fn scale_rate(&mut self, factor: f64, most: f64) {
+        let most = (self.too_high * 0.95).min(most);
+        let most = most.max(self.rate.min(self.rate * factor));
         self.rate = (self.rate * factor)
             .min(most)
             .clamp(*RATES.start(), *RATES.end());
@@ -195,7 +196,7 @@ mod tests {
             let mut times = Vec::new();
             for i in 0..60 {
                 // Readers lose nothing.
-                bucket.scale_rate(1.5);
+                bucket.scale_rate(1.5, f64::MAX);
                 let took = write_and_flush(&mut bucket, &mut cache, &mut now);
                 times.extend((i >= 20).then_some(took));
             }
@@ -243,12 +244,12 @@ mod tests {
         bucket.total = 1 << 20;
         bucket.note_flush(Duration::from_secs(1), 1 << 20, TARGET);
         bucket.total = 2 << 20;
-        (0..10).for_each(|_| bucket.scale_rate(1.5));
+        (0..10).for_each(|_| bucket.scale_rate(1.5, f64::MAX));
         assert_eq!(bucket.rate, rate * 0.95 * 0.75);
         bucket.note_flush(TARGET, 2 << 20, TARGET);
-        bucket.scale_rate(1.5);
+        bucket.scale_rate(1.5, f64::MAX);
         assert!((bucket.rate / rate - 0.95 * 0.75 * EASE).abs() < 1e-9);
-        bucket.scale_rate(0.5);
+        bucket.scale_rate(0.5, f64::MAX);
         assert!((bucket.rate / rate - 0.475 * 0.75 * EASE).abs() < 1e-9);
     }
 

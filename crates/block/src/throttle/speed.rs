@@ -65,6 +65,11 @@ impl Speed {
         }
     }
 
+    /// Bytes a second, once known.
+    pub(super) fn per_sec(&self) -> Option<f64> {
+        self.mean
+    }
+
     /// Bytes that the device accepts in `time`.
     pub(super) fn bytes_within(&self, time: Duration) -> Option<u64> {
         Some((self.mean? * time.as_secs_f64()) as u64)

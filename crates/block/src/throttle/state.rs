@@ -19,6 +19,9 @@ const ROTATING_BURST: u64 = 4 << 20;
 /// Between bursts reads are as fast as alone: with the same loss of readers, more is written than
 /// by evenly spread writes.
 const BURST: Duration = Duration::from_millis(25);
+/// The rate rises no further than to this multiple of the speed of the device. It holds nothing
+/// back by then, and a higher one would take long to fall when readers lose more.
+const MOST_OF_SPEED: f64 = 2.0;
 /// The target of small fsyncs, as a multiple of their latency alone.
 const SYNC_TARGET: u32 = 3;
 
@@ -199,7 +202,8 @@ impl State {
                 self.share.end_window(window, times, outstanding, accepted)
             }
         {
-            self.bucket.scale_rate(factor);
+            let speed = self.speed.per_sec().unwrap_or(f64::INFINITY);
+            self.bucket.scale_rate(factor, MOST_OF_SPEED * speed);
         }
         tracing::trace!(
             target: "wbt",
@@ -219,5 +223,53 @@ impl State {
             debt = self.bucket.bytes(),
             "window"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::Sample;
+    use super::*;
+
+    const LENGTH: Duration = Duration::from_millis(100);
+    /// The speed of the device in bytes a second.
+    const SPEED: u64 = 1 << 30;
+
+    /// A window of a reader without pauses, whose reads take so many microseconds, and of a writer
+    /// that waits for room.
+    fn window(read_us: u32, written: u64) -> Window {
+        let count = 100_000 / read_us;
+        Window {
+            reads: Sample {
+                count,
+                sum: Duration::from_micros(u64::from(read_us)) * count,
+                ..Sample::default()
+            },
+            written,
+            busy: Duration::from_secs_f64(written as f64 / SPEED as f64),
+            waited: written > 0,
+            ..Window::default()
+        }
+    }
+
+    #[test]
+    fn a_rate_that_holds_nothing_back_falls_soon_when_readers_lose_more() {
+        let mut state = State::new(ThrottleOptions::default(), Duration::ZERO);
+        let mut now = Duration::ZERO;
+        let mut run = |window: &Window, in_flight| {
+            now += LENGTH;
+            state.end_window(window, in_flight, now);
+            state.bucket.rate()
+        };
+        // The first one may still have seen the writes before it.
+        let learn_alone = [window(100, 0); 2];
+        learn_alone.iter().for_each(|alone| _ = run(alone, 0));
+        let rates: Vec<u64> = (0..100).map(|_| run(&window(100, SPEED / 50), 1)).collect();
+        let most = rates.iter().max().unwrap();
+        assert!(most.abs_diff(2 * SPEED) < SPEED / 100, "{rates:?}");
+        learn_alone.iter().for_each(|alone| _ = run(alone, 0));
+        let slow = window(400, SPEED / 10);
+        let rates = [0; 4].map(|_| run(&slow, 1));
+        assert!(rates[3] <= SPEED / 8, "{rates:?}");
     }
 }
