@@ -42,7 +42,10 @@ fn the_table_has_a_line_for_each_interval_and_each_period() {
         "cause",
         "cache debt",
     ];
-    assert_eq!(header, names, "{text}");
+    let (usual, more) = header.split_at(names.len());
+    assert_eq!(usual, names, "{text}");
+    // A host may take the processors of a virtual machine at any time.
+    assert!(more.is_empty() || more == ["steal, ms/s"], "{text}");
     // The header, four intervals alone (fewer on a busy machine), and one of each other period.
     assert!(seconds.len() >= 1 + 3 + 3, "{text}");
     let periods = after("reader rand4k, 1 thread; beside the writer its rate is");

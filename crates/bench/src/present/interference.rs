@@ -72,14 +72,14 @@ fn periods(found: &Interference) -> Grid {
 
 fn header(found: &Interference, first: &[&str], percentiles: &[&str]) -> Vec<String> {
     let mut header = [first, &["reader/s", "MiB/s"], percentiles, &["writer"]].concat();
-    if has_steal(found) {
-        header.push(STEAL);
-    }
     if has_device(found) {
         header.extend(["device in", "out"]);
     }
     if has_throttle(found) {
         header.extend(["limit", "MiB/s", "lost", "cause", "cache debt"]);
+    }
+    if has_steal(found) {
+        header.push(STEAL);
     }
     header.into_iter().map(str::to_owned).collect()
 }
@@ -103,9 +103,6 @@ fn reader<const N: usize>(
 /// The writer, the device and the throttle.
 fn rates(found: &Interference, interval: &Interval) -> Vec<String> {
     let mut cells = vec![tenths(mib(interval.writer_bytes_per_sec))];
-    if has_steal(found) {
-        cells.push(steal(interval));
-    }
     if has_device(found) {
         match interval.device {
             Some(device) => cells.extend(
@@ -125,6 +122,9 @@ fn rates(found: &Interference, interval: &Interval) -> Vec<String> {
             ]),
             None => cells.extend([NONE; 5].map(str::to_owned)),
         }
+    }
+    if has_steal(found) {
+        cells.push(steal(interval));
     }
     cells
 }
@@ -419,7 +419,11 @@ mod tests {
         one.seconds[2].stolen_s = 0.02;
         one.periods[1].stolen_s = 0.03;
         let [(_, seconds), _] = tables(&one);
-        assert_eq!(seconds.lines[2][8], "50");
+        let last = (
+            seconds.header.last().unwrap(),
+            seconds.lines[2].last().unwrap(),
+        );
+        assert_eq!(last, (&STEAL.to_owned(), &"50".to_owned()));
         let compared = outcome(&one);
         assert_eq!(compared.header[13..], [STEAL, "max without steal"]);
         assert_eq!(compared.lines[0][13..], ["30", "9.50 ms"]);
