@@ -124,8 +124,10 @@ impl Interference {
     pub(crate) fn median(rounds: &[&Interference]) -> Option<Interference> {
         let mut found: Interference = median::of_each_figure(rounds)?;
         for period in &mut found.periods {
-            let of = |round: &&&Interference| round.period(period.period)?.reader;
-            let without = rounds.iter().filter(|round| of(round).is_none()).count();
+            let readers = rounds
+                .iter()
+                .map(|round| round.period(period.period)?.reader);
+            let without = readers.filter(Option::is_none).count();
             // A round in which no call ended counts as the slowest.
             if without >= rounds.len().div_ceil(2) {
                 period.reader = None;
@@ -137,8 +139,8 @@ impl Interference {
         Some(found)
     }
 
-    /// The latency that a median goes by. No call has ended beside the writer: all of them took
-    /// longer.
+    /// The latency by which rounds are sorted: infinite if no call has ended beside the writer, as
+    /// all of them took longer.
     pub(crate) fn rank(&self) -> f64 {
         self.p99_us().unwrap_or(f64::INFINITY)
     }

@@ -12,6 +12,8 @@
 //! - *Flushes*. A flush that takes longer than any flush does by itself and the target found a
 //!   backlog: the device writes back more slowly than this rate. The rate falls in proportion, and
 //!   rises above it again only slowly. A flush of writes that were not limited says nothing.
+//!
+//! Twice the speed of the device ([`super::speed`]) bounds it.
 
 use std::time::Duration;
 

@@ -29,8 +29,9 @@ The reader's files are made first and dropped from the caches (as root also the 
 runs alone for --alone. Then the writer joins: it writes a new file as `dd bs=1M` does, until --writer bytes or --time, and \
 syncs it. The reader goes on through all of that, and for --after.
 
-The table has a line for each second: calls of the reader that ended in it, percentiles of their latency, MiB/s that the \
-writer has written, and MiB/s that the device has read (in) and written (out). The summary has the same for each period. \
+The table has a line for each second: calls of the reader that ended in it, percentiles of their \
+latency, MiB/s that the writer has written, and MiB/s that the device has read (in) and written \
+(out). The summary has the same for each period. \
 On a virtual machine, steal is the time that the hypervisor took from the processors, summed.")]
 pub struct Args {
     #[command(flatten)]
