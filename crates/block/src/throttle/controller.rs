@@ -7,7 +7,7 @@
 //!     ▲                                         │
 //!     │ drift to the default                    │ no more reads
 //!     │                                         ▼
-//!     └──────────────────────────────────── writes only: no limit, and this one is kept
+//!     └──────────────────────────────────── writes only: another limit, and this one is kept
 //! ```
 //!
 //! Time is cut into windows of 100 ms, shorter as the limit shrinks (÷ √(step + 1), where a step is
@@ -17,7 +17,8 @@
 //!   last limit that was too much, and tries more only after [`HOLD`] windows. So it settles
 //!   instead of oscillating.
 //! - *Reads alone*: their latency says nothing about the limit.
-//! - *Background writes alone* are not limited ([`super::Throttle`]), and the limit is kept.
+//! - *Background writes alone* have a limit by the speed of the device
+//!   ([`super::state::State::limit_alone`]), and this one is kept.
 //! - *Neither*: the limit drifts back to the default.
 //!
 //! Source: Jens Axboe, "blk-wbt: buffered writeback throttling" (Linux 4.10), itself after CoDel
@@ -49,17 +50,20 @@ pub enum ThrottleCause {
     InTime,
     /// The first read after a while: the last limit that was good.
     FirstRead,
+    /// Nobody reads: what the device accepts in a few targets.
+    WritesOnly,
     /// The parameters were changed.
     Configured,
 }
 
 impl ThrottleCause {
     /// Every cause.
-    pub const ALL: [ThrottleCause; 5] = [
+    pub const ALL: [ThrottleCause; 6] = [
         ThrottleCause::Idle,
         ThrottleCause::TooSlow,
         ThrottleCause::InTime,
         ThrottleCause::FirstRead,
+        ThrottleCause::WritesOnly,
         ThrottleCause::Configured,
     ];
 
@@ -70,6 +74,7 @@ impl ThrottleCause {
             ThrottleCause::TooSlow => "too slow",
             ThrottleCause::InTime => "in time",
             ThrottleCause::FirstRead => "first read",
+            ThrottleCause::WritesOnly => "writes only",
             ThrottleCause::Configured => "configured",
         }
     }
@@ -156,7 +161,10 @@ impl Controller {
         match (window.judged(), window.wrote()) {
             (true, true) => self.judge(window, targets),
             (true, false) => self.reading = true,
-            (false, true) => self.reading = false,
+            (false, true) => {
+                self.reading = false;
+                self.cause = ThrottleCause::WritesOnly;
+            }
             (false, false) => {
                 self.reading = false;
                 let middle = (self.limit as f64 * DEFAULT as f64).sqrt() as u64;
@@ -303,6 +311,7 @@ mod tests {
             ..Window::default()
         };
         (0..20).for_each(|_| c.end_window(&writes, &TARGETS));
+        assert_eq!(c.cause(), ThrottleCause::WritesOnly);
         c.first_read();
         assert!(c.limit() <= good && c.limit() >= good / 2);
         assert_eq!(c.cause(), ThrottleCause::FirstRead);

@@ -15,7 +15,8 @@
 //!                               └── room: limit − in flight, burst − bucket ◀── completions
 //! ```
 //!
-//! Nothing is limited while no thread reads or fsyncs.
+//! While no thread reads or fsyncs there is no rate. The limit is then beyond the knee of
+//! throughput ([`speed`]): more in flight would add nothing, and the next read would wait for it.
 //!
 //! *Admission is at the producers.* A producer asks for room before it takes locks and before it
 //! gathers pages. Neither a submission nor a completion ever waits here.
@@ -87,7 +88,7 @@ pub struct ThrottleStats {
     pub rate: u64,
     /// The part of their time that readers lost to background writes when it was judged last.
     pub lost: f64,
-    /// Whether threads read or fsync, so that the limits apply.
+    /// Whether threads read or fsync, so that the rate applies and the limit defends them.
     pub active: bool,
     /// How often a producer waited for room.
     pub waits: u64,
@@ -165,7 +166,7 @@ impl Throttle {
         self.update(&mut state, now);
         ThrottleStats {
             target: state.target(),
-            limit: state.limit(2),
+            limit: self.limit(&state, 2, now),
             step: state.controller.step(),
             cause: state.controller.cause(),
             in_flight: self.in_flight.bytes(),
@@ -240,7 +241,7 @@ impl Throttle {
 
     /// Waits until a producer that wants to submit `want` bytes of limited writes has room for
     /// them, or for as many as are worth the while. Returns the room in bytes, perhaps more than
-    /// `want`; `u64::MAX` while there is no limit. The caller holds nothing back in a plug. Returns
+    /// `want`; `u64::MAX` where there is no limit. The caller holds nothing back in a plug. Returns
     /// at once if `is_urgent`, which is asked again after each [`Throttle::kick`].
     pub(crate) fn wait_for_room(
         &self,
@@ -259,11 +260,14 @@ impl Throttle {
         let mut state = self.state.lock();
         let granted = loop {
             self.update(&mut state, now);
-            if is_urgent() || !self.enabled.load(SeqCst) || !self.is_active(now) {
+            if is_urgent() || !self.enabled.load(SeqCst) {
                 state.bucket.note_unlimited();
                 break u64::MAX;
             }
-            let room = self.room(&mut state, halves, now);
+            let room = match self.is_active(now) {
+                true => self.room(&mut state, halves, now),
+                false => self.room_alone(&mut state, halves),
+            };
             if room.bytes < want {
                 self.counters.note_wait();
             }
@@ -307,7 +311,7 @@ impl Throttle {
         let part = part_of(op, reason);
         if part == Part::Limited {
             self.completed.fetch_add(len, Relaxed);
-            self.in_flight.finish(len, now);
+            self.in_flight.finish(len, (began, now));
             self.counters.count_written(len);
         }
         if !self.enabled.load(Relaxed) {
@@ -383,7 +387,7 @@ impl Throttle {
             return;
         }
         let window = Window {
-            busy: self.in_flight.take_busy(),
+            busy: self.in_flight.take_busy(now),
             ..self.counters.take()
         };
         let length = state.end_window(&window, self.in_flight.bytes(), now);
@@ -391,6 +395,26 @@ impl Throttle {
             .store((now + length).as_nanos() as u64, Relaxed);
     }
 
+    /// Bytes of limited writes that may be in flight now.
+    fn limit(&self, state: &State, halves: u64, now: Duration) -> u64 {
+        match self.is_active(now) {
+            true => state.limit(halves),
+            false => state.limit_alone(halves, self.in_flight.shortest()),
+        }
+    }
+
+    /// The room while nobody reads.
+    fn room_alone(&self, state: &mut State, halves: u64) -> Room {
+        state.bucket.note_unlimited();
+        let limit = state.limit_alone(halves, self.in_flight.shortest());
+        Room {
+            bytes: limit.saturating_sub(self.in_flight.bytes()),
+            enough: limit / 2,
+            retry: POLL,
+        }
+    }
+
+    /// The room while threads read.
     fn room(&self, state: &mut State, halves: u64, now: Duration) -> Room {
         let in_flight = self.in_flight.bytes();
         let left = state.left_of_burst(in_flight);

@@ -4,6 +4,13 @@
 //! A read that comes while a write is carried to the device waits for the rest of it, on flash
 //! memory mostly longer than it takes by itself. So while threads read, no more is in flight than
 //! the device accepts in the time of one read ([`super::state::State::limit`]).
+//!
+//! While nobody reads, throughput grows with the bytes in flight up to the *knee*: the bytes that
+//! the device accepts in the time of one write. More in flight only wait
+//! ([`super::state::State::limit_alone`]).
+//!
+//! Source of the knee: L. Kleinrock, "Power and deterministic rules of thumb for probabilistic
+//! problems in computer communications" (1979). TCP uses it as BBR (N. Cardwell et al., 2016).
 
 use std::time::Duration;
 use sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,12 +19,24 @@ use sync::atomic::{AtomicU64, Ordering::Relaxed};
 const ENOUGH: u64 = 512 << 10;
 
 /// Bytes of limited writes in flight, and the time for which there were any.
-#[derive(Default)]
 pub(super) struct InFlight {
     bytes: AtomicU64,
-    /// When they became more than none, in nanoseconds.
+    /// The time from when there were some is not in `busy_ns` yet, in nanoseconds.
     since_ns: AtomicU64,
     busy_ns: AtomicU64,
+    /// The shortest time of a write.
+    shortest_ns: AtomicU64,
+}
+
+impl Default for InFlight {
+    fn default() -> InFlight {
+        InFlight {
+            bytes: AtomicU64::new(0),
+            since_ns: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
+            shortest_ns: AtomicU64::new(u64::MAX),
+        }
+    }
 }
 
 impl InFlight {
@@ -33,27 +52,48 @@ impl InFlight {
         }
     }
 
-    /// A write has completed. One that starts at the same moment may be counted as busy too long or
-    /// too short, by the time of one write.
-    pub(super) fn finish(&self, bytes: u64, now: Duration) {
-        let since = self.since_ns.load(Relaxed);
+    /// A write that was handed over at `began` has completed. One that starts at the same moment
+    /// may be counted as busy too long or too short, by the time of one write.
+    pub(super) fn finish(&self, bytes: u64, (began, now): (Duration, Duration)) {
+        let took = now.saturating_sub(began).as_nanos() as u64;
+        if took < self.shortest_ns.load(Relaxed) {
+            self.shortest_ns.fetch_min(took, Relaxed);
+        }
         if self.bytes.fetch_sub(bytes, Relaxed) == bytes {
-            let busy = (now.as_nanos() as u64).saturating_sub(since);
-            self.busy_ns.fetch_add(busy, Relaxed);
+            self.count_busy(now);
         }
     }
 
-    /// Ends a window: returns the time in which writes were in flight until the last one completed.
-    pub(super) fn take_busy(&self) -> Duration {
+    /// Ends a window at `now`: returns the time in which writes were in flight.
+    pub(super) fn take_busy(&self, now: Duration) -> Duration {
+        if self.bytes() > 0 {
+            self.count_busy(now);
+        }
         Duration::from_nanos(self.busy_ns.swap(0, Relaxed))
+    }
+
+    /// The shortest time that a write has taken since the device was opened.
+    pub(super) fn shortest(&self) -> Option<Duration> {
+        match self.shortest_ns.load(Relaxed) {
+            u64::MAX => None,
+            ns => Some(Duration::from_nanos(ns)),
+        }
+    }
+
+    fn count_busy(&self, now: Duration) {
+        let now_ns = now.as_nanos() as u64;
+        let since = self.since_ns.swap(now_ns, Relaxed);
+        self.busy_ns
+            .fetch_add(now_ns.saturating_sub(since), Relaxed);
     }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Speed {
-    /// Bytes a second, once known.
+    /// Bytes a second, once known: a moving mean, and that of the last window.
     mean: Option<f64>,
+    last: f64,
 }
 
 impl Speed {
@@ -62,6 +102,7 @@ impl Speed {
         if bytes >= ENOUGH && !busy.is_zero() {
             let speed = bytes as f64 / busy.as_secs_f64();
             self.mean = Some(self.mean.map_or(speed, |mean| (mean * 3.0 + speed) / 4.0));
+            self.last = speed;
         }
     }
 
@@ -73,6 +114,11 @@ impl Speed {
     /// Bytes that the device accepts in `time`.
     pub(super) fn bytes_within(&self, time: Duration) -> Option<u64> {
         Some((self.mean? * time.as_secs_f64()) as u64)
+    }
+
+    /// Bytes that the device accepts in `time` now: its cache may have become full.
+    pub(super) fn bytes_within_now(&self, time: Duration) -> Option<u64> {
+        Some((self.mean?.min(self.last) * time.as_secs_f64()) as u64)
     }
 }
 
@@ -89,16 +135,24 @@ mod tests {
         for (start, bytes) in [(10, 1), (20, 2)] {
             in_flight.start(bytes, US * start);
         }
-        in_flight.finish(1, US * 30);
-        assert_eq!(
-            (in_flight.bytes(), in_flight.take_busy()),
-            (2, Duration::ZERO)
-        );
-        in_flight.finish(2, US * 50);
+        in_flight.finish(1, (US * 10, US * 30));
+        in_flight.finish(2, (US * 20, US * 50));
         in_flight.start(3, US * 90);
-        in_flight.finish(3, US * 100);
-        assert_eq!((in_flight.bytes(), in_flight.take_busy()), (0, US * 50));
-        assert_eq!(in_flight.take_busy(), Duration::ZERO);
+        in_flight.finish(3, (US * 90, US * 100));
+        let busy = in_flight.take_busy(US * 150);
+        assert_eq!((in_flight.bytes(), busy), (0, US * 50));
+        assert_eq!(in_flight.take_busy(US * 200), Duration::ZERO);
+        assert_eq!(in_flight.shortest(), Some(US * 10));
+    }
+
+    #[test]
+    fn writes_that_are_always_in_flight_count_in_each_window() {
+        let in_flight = InFlight::default();
+        in_flight.start(1, US * 10);
+        assert_eq!(in_flight.take_busy(US * 100), US * 90);
+        assert_eq!(in_flight.take_busy(US * 200), US * 100);
+        in_flight.finish(1, (US * 10, US * 250));
+        assert_eq!(in_flight.take_busy(US * 300), US * 50);
     }
 
     #[test]
@@ -115,5 +169,8 @@ mod tests {
             Some(200_000),
             "a quarter of it"
         );
+        speed.end_window(1_000_000, US * 10_000);
+        assert_eq!(speed.bytes_within(US * 100), Some(152_500));
+        assert_eq!(speed.bytes_within_now(US * 100), Some(10_000));
     }
 }

@@ -1,7 +1,7 @@
 //! The state that changes at the end of a window.
 
 use super::bucket::Bucket;
-use super::controller::{CEILING, Controller, Targets};
+use super::controller::{CEILING, Controller, DEFAULT, Targets};
 use super::options::{LatencyRule, MAX_LOSS, ReadTarget, ThrottleOptions};
 use super::share::{PROBE_WINDOW, Share};
 use super::speed::Speed;
@@ -22,6 +22,13 @@ const BURST: Duration = Duration::from_millis(25);
 /// The rate rises no further than to this multiple of the speed of the device. It holds nothing
 /// back by then, and a higher one would take long to fall when readers lose more.
 const MOST_OF_SPEED: f64 = 2.0;
+/// While nobody reads, as much is in flight as the device accepts in the time of so many targets
+/// of reads. A first read waits no longer.
+const TARGETS_ALONE: u32 = 5;
+/// But in the time of so many of its shortest writes at least: half of that is twice the knee.
+const WRITES_ALONE: u32 = 4;
+/// The least that may be in flight then: one request of the largest size.
+const LEAST_ALONE: u64 = 1 << 20;
 /// The target of small fsyncs, as a multiple of their latency alone.
 const SYNC_TARGET: u32 = 3;
 
@@ -110,6 +117,18 @@ impl State {
             _ => floor,
         };
         limit.min(most.clamp(least, CEILING.max(least)))
+    }
+
+    /// The same while nobody reads ([`super::speed`]). `write` is the shortest time of a write.
+    pub(super) fn limit_alone(&self, halves: u64, write: Option<Duration>) -> u64 {
+        let targets = self.target().unwrap_or_default() * TARGETS_ALONE;
+        let writes = write.unwrap_or_default() * WRITES_ALONE;
+        let most = self.speed.bytes_within_now(targets.max(writes));
+        let least = match self.rotating {
+            Some(true) => ROTATING_BURST,
+            _ => LEAST_ALONE,
+        };
+        (most.unwrap_or(2 * DEFAULT) * halves / 2).max(least.max(self.options.floor))
     }
 
     /// Bytes that the device accepts in the time of one read alone, once both are known: a read

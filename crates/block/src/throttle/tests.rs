@@ -152,6 +152,47 @@ fn no_more_is_in_flight_than_the_device_accepts_in_the_time_of_a_read() {
 }
 
 #[test]
+fn a_writer_alone_has_twice_the_knee_and_no_more_than_a_first_read_may_wait_for() {
+    let mut state = State::new(ThrottleOptions::default(), Duration::ZERO);
+    let ms = Duration::from_millis;
+    let window = |written, busy| window::Window {
+        written,
+        busy,
+        ..window::Window::default()
+    };
+    assert_eq!(state.limit_alone(1, None), controller::DEFAULT);
+    // 1 GB/s, and a first read waits for 5 targets of 2 ms.
+    state.end_window(&window(100_000_000, ms(100)), 0, ms(100));
+    assert_eq!(state.limit_alone(2, Some(ms(1))), 10_000_000);
+    assert_eq!(state.limit_alone(1, Some(ms(1))), 5_000_000);
+    // The knee is at 20 MB: 1 GB/s for 20 ms.
+    assert_eq!(state.limit_alone(1, Some(ms(20))), 40_000_000);
+    // The cache of the device is full.
+    state.end_window(&window(40_000_000, ms(100)), 0, ms(200));
+    assert_eq!(state.limit_alone(1, Some(ms(1))), 2_000_000);
+    state.end_window(&window(MIB, ms(100)), 0, ms(300));
+    assert_eq!(state.limit_alone(1, Some(ms(1))), MIB);
+    state.set_rotating(true);
+    assert_eq!(state.limit_alone(1, Some(ms(1))), 4 * MIB);
+}
+
+#[test]
+fn a_writer_alone_waits_for_its_writes() {
+    let throttle = Arc::new(Throttle::default());
+    in_flight(&throttle, 4 * MIB);
+    let shared = throttle.clone();
+    let waiter = thread::Builder::new()
+        .spawn(move || room(&shared, Reason::Background))
+        .unwrap();
+    while throttle.waiting.load(SeqCst) == 0 {
+        thread::yield_now();
+    }
+    assert_eq!(room(&throttle, Reason::Reclaim), 4 * MIB);
+    complete(&throttle, 3 * MIB);
+    assert!(waiter.join().unwrap() >= 2 * MIB);
+}
+
+#[test]
 fn there_are_no_bursts_beside_small_fsyncs() {
     let throttle = active();
     let state = || throttle.state.lock();
@@ -186,9 +227,9 @@ fn only_the_limit_bounds_what_is_written_by_the_rule_of_linux() {
 #[test]
 fn a_small_fsync_makes_the_throttle_active_and_is_counted() {
     let throttle = Throttle::default();
-    assert_eq!(room(&throttle, Reason::Background), u64::MAX);
+    assert_eq!(room(&throttle, Reason::Background), controller::DEFAULT);
     let sync = throttle.begin_small_sync();
-    assert!(room(&throttle, Reason::Background) < 16 * MIB);
+    assert!(room(&throttle, Reason::Background) < MIB);
     assert_eq!(throttle.counters.take().syncs.count, 0);
     drop(sync);
     assert_eq!(throttle.counters.take().syncs.count, 1);

@@ -211,7 +211,7 @@ fn throttle(families: &mut Families, stats: &VolumeStats) {
     );
     families.gauge(
         "throttle_active",
-        "Whether threads read or fsync, so that the limits apply.",
+        "Whether threads read or fsync, so that the rate applies.",
         f64::from(u8::from(throttle.active)),
     );
     let names = ThrottleCause::ALL.map(|cause| cause.name().replace(' ', "_"));
