@@ -44,7 +44,7 @@ pub use stats::{
     ByReason, Histogram, LatencyHistogram, ReasonStats, SizeHistogram, Stats, StatsSnapshot,
 };
 pub use throttle::{
-    LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, QuietFlush, ReadTarget, SMALL_SYNC, SmallSync,
-    SyncSteps, Throttle, ThrottleCause, ThrottleOptions, ThrottleStats,
+    LatencyRule, MAX_FLOOR, MAX_LOSS, MAX_TARGET, MIN_FLOOR, QuietFlush, ReadTarget, SMALL_SYNC,
+    SmallSync, SyncSteps, Throttle, ThrottleCause, ThrottleOptions, ThrottleStats,
 };
 pub use url::{Backend, DeviceUrl, MEMORY_SCHEME, Scheme, Schemes, open};

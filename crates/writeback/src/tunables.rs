@@ -15,7 +15,7 @@
 //! | `wbt_rule` | `p99` or `min`: the latency of a window that is compared with `wbt_lat_usec` |
 
 use crate::balance::Thresholds;
-use block::{LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, ReadTarget, ThrottleOptions};
+use block::{LatencyRule, MAX_FLOOR, MAX_LOSS, MAX_TARGET, MIN_FLOOR, ReadTarget, ThrottleOptions};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -158,6 +158,11 @@ impl Tunables {
         {
             return refuse("dirty_background_bytes must be at least 8 KiB");
         }
+        if let ReadTarget::Time(time) = self.wbt.target
+            && !(Duration::from_micros(1)..=MAX_TARGET).contains(&time)
+        {
+            return refuse("wbt_lat_usec must be auto, 0 (off), or up to 10000000 microseconds");
+        }
         if !(1..=MAX_LOSS).contains(&self.wbt.loss) {
             return refuse("wbt_loss must be 1 to 100 percent");
         }
@@ -235,10 +240,8 @@ fn read_target(name: &str, value: &str) -> io::Result<ReadTarget> {
     match value.parse() {
         _ if value == "auto" => Ok(ReadTarget::Auto),
         Ok(0) => Ok(ReadTarget::Off),
-        Ok(us @ 1..=10_000_000) => Ok(ReadTarget::Time(Duration::from_micros(us))),
-        _ => refuse(format!(
-            "{name}={value}: auto, 0 (off), or up to 10000000 microseconds"
-        )),
+        Ok(us) => Ok(ReadTarget::Time(Duration::from_micros(us))),
+        Err(_) => refuse(format!("{name}={value}: auto, or microseconds")),
     }
 }
 
@@ -300,6 +303,7 @@ mod tests {
             ("dirty_expire=1,dirty_writeback=nan", "dirty_writeback=nan"),
             ("dirty_expire=1,dirty_bytes", "dirty_bytes"),
             ("dirty_expire=1,wbt_lat_usec=-1", "wbt_lat_usec=-1"),
+            ("dirty_expire=1,wbt_lat_usec=10000001", "wbt_lat_usec"),
             ("dirty_expire=1,wbt_loss=0", "wbt_loss"),
             ("dirty_expire=1,wbt_loss=256", "wbt_loss"),
             ("dirty_expire=1,wbt_floor=1KiB", "wbt_floor"),
@@ -329,6 +333,12 @@ mod tests {
     fn refuses_what_makes_no_sense() {
         let good = Tunables::default();
         good.validate().unwrap();
+        let target = |time| {
+            let mut tunables = Tunables::default();
+            tunables.wbt.target = ReadTarget::Time(time);
+            tunables
+        };
+        target(MAX_TARGET).validate().unwrap();
         let bad = [
             Tunables {
                 dirty_ratio: 0,
@@ -348,8 +358,10 @@ mod tests {
             },
             Tunables {
                 dirty_background_bytes: Some(1),
-                ..good
+                ..good.clone()
             },
+            target(Duration::ZERO),
+            target(MAX_TARGET + Duration::from_micros(1)),
         ];
         for tunables in bad {
             assert!(tunables.validate().is_err(), "{tunables:?}");

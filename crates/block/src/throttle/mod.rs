@@ -51,7 +51,9 @@ mod window;
 use crate::io::{Durability, Op, Reason};
 use activity::{Activity, Call};
 pub use controller::ThrottleCause;
-pub use options::{LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, ReadTarget, ThrottleOptions};
+pub use options::{
+    LatencyRule, MAX_FLOOR, MAX_LOSS, MAX_TARGET, MIN_FLOOR, ReadTarget, ThrottleOptions,
+};
 use part::{Part, limit_part, part_of};
 pub use quiet_flush::QuietFlush;
 use speed::InFlight;

@@ -11,6 +11,9 @@ pub const MAX_FLOOR: u64 = 32 << 20;
 /// The largest part of their time that readers may lose, in percent.
 pub const MAX_LOSS: u8 = 100;
 
+/// The longest target.
+pub const MAX_TARGET: Duration = Duration::from_secs(10);
+
 /// The latency of reads that the throttle defends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadTarget {
@@ -19,7 +22,7 @@ pub enum ReadTarget {
     Auto,
     /// No throttle.
     Off,
-    /// A given time.
+    /// A given time, of 1 µs to [`MAX_TARGET`].
     Time(Duration),
 }
 
