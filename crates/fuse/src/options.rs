@@ -158,10 +158,17 @@ impl MountOptions {
     /// An option is unknown, or its value is invalid. The error names the option.
     pub fn parse(text: &str) -> Result<MountOptions> {
         let mut options = MountOptions::default();
-        for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
-            options.apply(word)?;
-        }
+        options.apply_list(text)?;
         Ok(options)
+    }
+
+    /// Applies a list of options separated by commas.
+    ///
+    /// # Errors
+    /// The same as of [`MountOptions::parse`].
+    pub fn apply_list(&mut self, text: &str) -> Result<()> {
+        (text.split(',').map(str::trim).filter(|w| !w.is_empty()))
+            .try_for_each(|word| self.apply(word))
     }
 
     /// Applies one option, e.g. `ro` or `commit=30`.

@@ -8,7 +8,7 @@ use ::bench::target::{MountedTarget, VolumeTarget};
 use ::bench::{Report, Workload};
 use anyhow::{Context, Result};
 use fuse::{MountOptions, SyncScope};
-use sluicefs::{FormatOptions, MemoryBudget, Volume, VolumeOptions};
+use sluicefs::{FormatOptions, MemoryBudget, Tunables, Volume, VolumeOptions};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -89,8 +89,14 @@ impl Opening {
         Ok(target::options(&options).budget(budget))
     }
 
+    /// The options of a mount, but with the library's defaults of writeback.
     fn mount_options(&self) -> Result<MountOptions> {
-        MountOptions::parse(&self.options.join(","))
+        let mut options = MountOptions {
+            tunables: Tunables::default(),
+            ..MountOptions::default()
+        };
+        options.apply_list(&self.options.join(","))?;
+        Ok(options)
     }
 
     fn memory_of(&self, options: &MountOptions) -> u64 {
