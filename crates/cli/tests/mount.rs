@@ -199,7 +199,8 @@ fn writeback_is_tuned_while_mounted() {
     let shown = s.run(&["tune", "mnt"]);
     assert_eq!(
         shown,
-        "dirty_ratio=30\ndirty_background_ratio=10\ndirty_expire=30\ndirty_writeback=5\nwbt_lat_usec=auto\nwbt_loss=15\nwbt_floor=131072\nwbt_rule=p99\n"
+        "dirty_ratio=30\ndirty_background_ratio=10\ndirty_expire=30\ndirty_writeback=5\n\
+         wbt_lat_usec=auto\nwbt_loss=15\nwbt_floor=131072\nwbt_rule=p99\n"
     );
     let changed = s.run(&["tune", "mnt", "dirty_bytes=8MiB", "dirty_expire=2.5"]);
     assert!(changed.contains("dirty_bytes=8388608\n"), "{changed}");
