@@ -75,7 +75,7 @@ nosync() {
 
 lone() {
   title "fs_mark -S1: one thread; create, write 4 KiB, fsync and close each file"
-  compare lone --images written --only sluice,fuse,ext4,xfs fsmark -S1 -n 2000 -s 4096 -t 1
+  compare lone --images written --only sluice,fuse,uring,ext4,xfs fsmark -S1 -n 2000 -s 4096 -t 1
   local fio=(fio --name=lone --filename="$work/fio" --direct=1 --bs=4k --output-format=json --size=64m)
   "${fio[@]}" --rw=write >/dev/null
   local rate
@@ -102,17 +102,17 @@ ms() { awk -v us="$1" 'BEGIN {printf "%.2f", us / 1000}'; }
 small() {
   title "Small files: 8 threads × $files × 4 KiB"
   # All files fit into memory, as they do in the kernel's.
-  compare small --memory 4GiB --only sluice,fuse,ext4,xfs,btrfs small-files -t 8 -n "$files"
+  compare small --memory 4GiB --only sluice,fuse,uring,ext4,xfs,btrfs small-files -t 8 -n "$files"
 }
 
 storm() {
   title "100 syncs at once, beside a million clean inodes and during fs_mark"
-  compare storm --memory 4GiB --only sluice,fuse,ext4,xfs syncstorm --inodes 1M --syncs 100 --during fsmark
+  compare storm --memory 4GiB --only sluice,fuse,uring,ext4,xfs syncstorm --inodes 1M --syncs 100 --during fsmark
 }
 
 stream() {
   title "One file of 1 GiB"
-  compare stream --only sluice,fuse,ext4,xfs,btrfs stream --mib 1024
+  compare stream --only sluice,fuse,uring,ext4,xfs,btrfs stream --mib 1024
   title "The same in a process that has used its memory before, and the disk itself"
   truncate -s 8G "$work/ours.img"
   truncate -s 1G "$work/fio"
@@ -144,22 +144,31 @@ fs_mark_rate() ( # mount point, directories, files in each, options
 
 fuse() {
   title "The program fs_mark through FUSE, -S0, 4 KiB"
-  local a b
-  a=$(for _ in $(seq "$rounds"); do
-    "$sluice" mkfs "$work/ours.img" --size 64GiB --force >/dev/null
-    "$sluice" mount "$work/ours.img" "$work/fuse"
-    fs_mark_rate "$work/fuse" 8 10000 -D 10000
-    "$sluice" unmount "$work/fuse"; rm -f "$work/ours.img"
-  done | median)
-  b=$(for _ in $(seq "$rounds"); do
+  local side sides b
+  read -ra sides <<<"$(transports)"
+  rm -f "$work"/mount.*
+  for _ in $(seq "$rounds"); do
+    for side in "${sides[@]}"; do
+      "$sluice" mkfs "$work/ours.img" --size 64GiB --force >/dev/null
+      "$sluice" mount -o "transport=$side" "$work/ours.img" "$work/fuse"
+      fs_mark_rate "$work/fuse" 8 10000 -D 10000 >>"$work/mount.$side"
+      "$sluice" unmount "$work/fuse"; rm -f "$work/ours.img"
+    done
     truncate -s 8G "$work/f2.img"; mke2fs -q -F -t ext4 "$work/f2.img"
     fuse2fs "$work/f2.img" "$work/fuse" 2>/dev/null
-    fs_mark_rate "$work/fuse" 2 10000 -D 10000
+    fs_mark_rate "$work/fuse" 2 10000 -D 10000 >>"$work/mount.fuse2fs"
     umount "$work/fuse"; while pgrep -x fuse2fs >/dev/null; do sleep 0.1; done; rm -f "$work/f2.img"
-  done | median)
-  table mount "" "files/s" "SluiceFS is"
-  row "SluiceFS through FUSE, 8 directories × 10,000" "$(round "$a")" ""
-  row "fuse2fs, 2 directories × 10,000" "$(round "$b")" "$(ratio "$a" "$b")"
+  done
+  b=$(median <"$work/mount.fuse2fs")
+  table mount "" "files/s" "fuse2fs takes"
+  for side in "${sides[@]}"; do
+    row "$(side_name "$side"), 8 directories × 10,000" "$(round "$(median <"$work/mount.$side")")" "$(ratio "$(median <"$work/mount.$side")" "$b")"
+  done
+  row "fuse2fs, 2 directories × 10,000" "$(round "$b")" ""
+}
+# The transports of mounts that the kernel offers.
+transports() {
+  if [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ]; then echo dev uring; else echo dev; fi
 }
 
 # Runs a command on a tree that no cache has. `side` is a transport of FUSE, or kernel.
@@ -178,8 +187,8 @@ tar_of() { tar -C "$1" -cf - . | cat; }
 remove_in() { find "$1" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} +; }
 
 cold() {
-  local side each=$((cold_files / 8)) sides="dev uring kernel" command
-  [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ] || sides="dev kernel"
+  local side each=$((cold_files / 8)) sides command
+  sides="$(transports) kernel"
   title "$(round "$cold_files") files of 4 KiB, not cached, through FUSE over both transports and on the kernel's ext4"
   rm -f "$work"/cold.*
   for _ in $(seq "$rounds"); do for side in $sides; do
@@ -310,7 +319,7 @@ devices() {
 
 interfere() {
   local kind where time
-  local run=(--memory 256MiB --only sluice,fuse,ext4,xfs interfere --reader rand4k --writer 20GiB --alone 2s --after 500ms
+  local run=(--memory 256MiB --only sluice,fuse,uring,ext4,xfs interfere --reader rand4k --writer 20GiB --alone 2s --after 500ms
     --sluice-wbt on --kernel-wbt on --interval 200ms)
   for kind in ${KINDS:-ssd nvme hdd disk}; do
     title "Random 4 KiB reads beside a writer ($kind)"
@@ -342,7 +351,7 @@ bystanders() {
   local reader
   for reader in lookup fsync; do
     title "Beside a writer on the modelled SSD: $reader"
-    compare "beside-$reader" --device sim:ssd,size=24GiB --memory 512MiB --only sluice,fuse,ext4,xfs \
+    compare "beside-$reader" --device sim:ssd,size=24GiB --memory 512MiB --only sluice,fuse,uring,ext4,xfs \
       interfere --reader "$reader" --writer 20GiB --time 6s --alone 2s --after 500ms --sluice-wbt on --kernel-wbt on
   done
 }

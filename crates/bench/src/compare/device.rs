@@ -75,7 +75,9 @@ impl Device {
             _ if modelled => true,
             Peer::InProcess | Peer::RustFsExt4 => false,
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs => true,
-            Peer::Fuse | Peer::Fuse2fs => is_root() && Path::new("/dev/loop-control").exists(),
+            Peer::Fuse | Peer::Uring | Peer::Fuse2fs => {
+                is_root() && Path::new("/dev/loop-control").exists()
+            }
         };
         match on_loop {
             true => Ok(Device::Loop(LoopDevice::attach(disk, interrupt)?)),

@@ -1,13 +1,18 @@
 //! The programs and devices of the machine.
 
 use super::process;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
+
+/// The parameter of the kernel's module that enables FUSE over io_uring.
+pub(super) const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Properties of the machine that decide which peers can run.
 pub(super) struct Machine {
     pub(super) root: bool,
     pub(super) fuse: bool,
+    /// Whether the kernel offers FUSE over io_uring.
+    pub(super) fuse_over_uring: bool,
     pub(super) loop_devices: bool,
     /// Whether the driver of rust-fs-ext4 was built.
     pub(super) rival: bool,
@@ -21,6 +26,7 @@ impl Machine {
         Machine {
             root: process::is_root(),
             fuse: Path::new("/dev/fuse").exists(),
+            fuse_over_uring: fs::read_to_string(ENABLE_URING).is_ok_and(|y| y.trim() == "Y"),
             loop_devices: Path::new("/dev/loop-control").exists(),
             rival: rival.is_some_and(Path::is_file),
             has: |name| process::find(name).is_some(),

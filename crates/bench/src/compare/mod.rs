@@ -223,7 +223,7 @@ impl Comparison<'_> {
     /// Makes a peer's file system.
     fn format(&self, peer: Peer, device: &Device, interrupt: &Interrupt<'_>) -> io::Result<()> {
         let program = match peer {
-            Peer::InProcess | Peer::Fuse => self.sluice.clone(),
+            peer if peer.is_ours() => self.sluice.clone(),
             _ => process::installed(peer.mkfs())?,
         };
         let mut command = Command::new(program);
@@ -291,10 +291,11 @@ impl Comparison<'_> {
                 };
                 in_mount(Mount::kernel(peer, device, &directory, &interrupt)?)
             }
-            Peer::Fuse => {
-                let (sluice, memory) = (&self.sluice, self.memory);
+            Peer::Fuse | Peer::Uring => {
+                let options = format!("memory={},{}", self.memory, peer.transport());
+                let sluice = &self.sluice;
                 in_mount(Mount::sluice(
-                    sluice, memory, device, &directory, &interrupt,
+                    sluice, &options, device, &directory, &interrupt,
                 )?)
             }
             Peer::Fuse2fs => {

@@ -35,13 +35,13 @@ impl Mount {
     /// SluiceFS through FUSE.
     pub(super) fn sluice(
         sluice: &Path,
-        memory: u64,
+        options: &str,
         device: Device,
         directory: &Path,
         interrupt: &Interrupt<'_>,
     ) -> io::Result<Mount> {
         let mut serve = Command::new(sluice);
-        serve.args(["mount", "--foreground", "-o", &format!("memory={memory}")]);
+        serve.args(["mount", "--foreground", "-o", options]);
         serve.arg(device.path());
         let point = MountPoint::serve(serve, directory, interrupt)?;
         Ok(Mount { point, device })

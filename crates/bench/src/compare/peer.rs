@@ -1,6 +1,6 @@
 //! The file systems that can be compared, and their requirements.
 
-use super::machine::Machine;
+use super::machine::{ENABLE_URING, Machine};
 use crate::fsmark::Fsync;
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,10 @@ pub enum Peer {
     /// SluiceFS in the worker's process.
     #[serde(rename = "sluice")]
     InProcess,
-    /// SluiceFS through FUSE.
+    /// SluiceFS through FUSE, over `/dev/fuse`.
     Fuse,
+    /// SluiceFS through FUSE, over io_uring.
+    Uring,
     /// The kernel's ext4.
     Ext4,
     /// The kernel's XFS.
@@ -27,9 +29,10 @@ pub enum Peer {
 
 impl Peer {
     /// All peers, SluiceFS first.
-    pub const ALL: [Peer; 7] = [
+    pub const ALL: [Peer; 8] = [
         Peer::InProcess,
         Peer::Fuse,
+        Peer::Uring,
         Peer::Ext4,
         Peer::Xfs,
         Peer::Btrfs,
@@ -42,6 +45,7 @@ impl Peer {
         match self {
             Peer::InProcess => "SluiceFS in process",
             Peer::Fuse => "SluiceFS through FUSE",
+            Peer::Uring => "SluiceFS over io_uring",
             Peer::Ext4 => "kernel ext4",
             Peer::Xfs => "kernel XFS",
             Peer::Btrfs => "kernel btrfs",
@@ -55,6 +59,7 @@ impl Peer {
         match self {
             Peer::InProcess => "sluice",
             Peer::Fuse => "fuse",
+            Peer::Uring => "uring",
             Peer::Ext4 => "ext4",
             Peer::Xfs => "xfs",
             Peer::Btrfs => "btrfs",
@@ -73,7 +78,7 @@ impl Peer {
 
     /// Whether it is SluiceFS.
     pub fn is_ours(self) -> bool {
-        matches!(self, Peer::InProcess | Peer::Fuse)
+        matches!(self, Peer::InProcess | Peer::Fuse | Peer::Uring)
     }
 
     /// Whether the workload can call fsync in this way.
@@ -98,7 +103,7 @@ impl Peer {
     /// The program that formats it.
     pub(super) fn mkfs(self) -> &'static str {
         match self {
-            Peer::InProcess | Peer::Fuse => "sluice",
+            Peer::InProcess | Peer::Fuse | Peer::Uring => "sluice",
             Peer::Ext4 | Peer::Fuse2fs | Peer::RustFsExt4 => "mkfs.ext4",
             Peer::Xfs => "mkfs.xfs",
             Peer::Btrfs => "mkfs.btrfs",
@@ -109,12 +114,20 @@ impl Peer {
     /// holes in an image that was written before.
     pub(super) fn mkfs_args(self) -> &'static [&'static str] {
         match self {
-            Peer::InProcess | Peer::Fuse => &["mkfs", "--force", "--no-discard"],
+            Peer::InProcess | Peer::Fuse | Peer::Uring => &["mkfs", "--force", "--no-discard"],
             Peer::Ext4 | Peer::Fuse2fs | Peer::RustFsExt4 => {
                 &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"]
             }
             Peer::Xfs => &["-q", "-f", "-K"],
             Peer::Btrfs => &["-q", "-f", "-K"],
+        }
+    }
+
+    /// The option of `sluice mount` that selects how requests travel.
+    pub(super) fn transport(self) -> &'static str {
+        match self {
+            Peer::Uring => "transport=uring",
+            _ => "transport=dev",
         }
     }
 
@@ -144,8 +157,11 @@ impl Peer {
         };
         match self {
             Peer::InProcess => None,
-            Peer::Fuse if machine.root => fuse(),
-            Peer::Fuse => fuse().or_else(|| tool("fusermount3", "fuse3")),
+            Peer::Uring if !machine.fuse_over_uring => Some(format!(
+                "FUSE over io_uring is not enabled (Linux 6.14, Y in {ENABLE_URING})"
+            )),
+            Peer::Fuse | Peer::Uring if machine.root => fuse(),
+            Peer::Fuse | Peer::Uring => fuse().or_else(|| tool("fusermount3", "fuse3")),
             Peer::Ext4 => kernel(self.mkfs(), "e2fsprogs"),
             Peer::Xfs => kernel(self.mkfs(), "xfsprogs"),
             Peer::Btrfs => kernel(self.mkfs(), "btrfs-progs"),
@@ -192,6 +208,7 @@ mod tests {
         let bare = Machine {
             root: false,
             fuse: false,
+            fuse_over_uring: false,
             loop_devices: false,
             rival: false,
             has: |_| false,
@@ -199,6 +216,7 @@ mod tests {
         let full = Machine {
             root: true,
             fuse: true,
+            fuse_over_uring: true,
             loop_devices: true,
             rival: true,
             has: |_| true,

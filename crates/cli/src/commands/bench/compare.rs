@@ -67,8 +67,8 @@ pub struct Args {
     /// Rounds
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// File systems: sluice, fuse, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all; the first
-    /// four for interfere, inodes and syncstorm]
+    /// File systems: sluice, fuse, uring, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all;
+    /// the first five for interfere, inodes and syncstorm]
     #[arg(long, global = true, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Peer>,
     /// Memory for the caches of SluiceFS; the kernel uses all free memory
@@ -152,13 +152,19 @@ impl Interfere {
     fn peers(&self) -> &'static [Peer] {
         match self.sweep {
             true => &[Peer::InProcess, Peer::Ext4],
-            false => &[Peer::InProcess, Peer::Fuse, Peer::Ext4, Peer::Xfs],
+            false => &USUAL_PEERS,
         }
     }
 }
 
-/// The usual file systems of syncstorm.
-const STORM_PEERS: [Peer; 4] = [Peer::InProcess, Peer::Fuse, Peer::Ext4, Peer::Xfs];
+/// The usual file systems of interfere, inodes and syncstorm.
+const USUAL_PEERS: [Peer; 5] = [
+    Peer::InProcess,
+    Peer::Fuse,
+    Peer::Uring,
+    Peer::Ext4,
+    Peer::Xfs,
+];
 
 /// A workload and the rows that each file system has.
 struct Work {
@@ -184,7 +190,7 @@ impl Which {
             Which::SmallFiles(flags) => flags.workload()?,
             Which::Stream(flags) => flags.workload(),
             Which::Inodes(flags) => {
-                peers = &[Peer::InProcess, Peer::Fuse, Peer::Ext4, Peer::Xfs];
+                peers = &USUAL_PEERS;
                 flags.workload()?
             }
             Which::Interfere(with) => {
@@ -193,7 +199,7 @@ impl Which {
                 with.flags.workload(memory)?
             }
             Which::SyncStorm(flags) => {
-                peers = &STORM_PEERS;
+                peers = &USUAL_PEERS;
                 flags.workload(memory)?
             }
         };
