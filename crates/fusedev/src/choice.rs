@@ -6,13 +6,14 @@ use std::sync::{Arc, OnceLock};
 /// The transport that a session should use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// `/dev/fuse`.
+    /// io_uring if the kernel offers it and this process may schedule its threads
+    /// (`CAP_SYS_NICE`): without that a lone caller would be slower. Else `/dev/fuse`.
     #[default]
+    Auto,
+    /// `/dev/fuse`.
     Device,
     /// io_uring. Without it the session fails.
     Ring,
-    /// io_uring if the system has it, else `/dev/fuse`.
-    RingIfPossible,
 }
 
 /// The transport of a session.

@@ -21,7 +21,7 @@ use crate::mapping::Mapping;
 use crate::message::Message;
 use crate::notify::Notifier;
 use crate::pool::{Pool, Step};
-use crate::ring::{Rings, possible};
+use crate::ring::{Rings, check_scheduling, possible};
 use crate::server::Server;
 use std::fmt;
 use std::io;
@@ -85,6 +85,18 @@ impl<S: Server> Session<S> {
                     "the kernel does not offer FUSE over io_uring (Linux 6.14 or later, with Y in \
                      /sys/module/fuse/parameters/enable_uring)",
                 ));
+            }
+            if serving.transport == TransportChoice::Auto {
+                check_scheduling().map_err(|error| {
+                    io::Error::new(
+                        error.kind(),
+                        format!(
+                            "over io_uring a lone caller would be slower, because this process may \
+                             not change how its threads are scheduled ({error}); CAP_SYS_NICE \
+                             allows it"
+                        ),
+                    )
+                })?;
             }
             Rings::prepare(&dispatcher, &channel, &monitor.usage, (queues, readers))
         };

@@ -2,7 +2,7 @@
 
 use fusedev::*;
 use rustix::mount::UnmountFlags;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_setaffinity, set_capabilities};
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -100,8 +100,12 @@ struct Mounted {
     monitor: TransportMonitor,
 }
 
-/// Mounts; `None` if the machine has no FUSE over io_uring.
+/// Mounts over io_uring; `None` if the machine has no FUSE over io_uring.
 fn mounted(test: &str) -> Option<Mounted> {
+    mounted_over(TransportChoice::Ring, test)
+}
+
+fn mounted_over(transport: TransportChoice, test: &str) -> Option<Mounted> {
     let skip = |why: &str| eprintln!("SKIPPED: {test}: {why}; nothing was checked");
     let parameter = "/sys/module/fuse/parameters/enable_uring";
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
@@ -127,7 +131,7 @@ fn mounted(test: &str) -> Option<Mounted> {
         late,
     });
     let serving = Serving {
-        transport: TransportChoice::Ring,
+        transport,
         threads: 1,
         memory: 1 << 30,
     };
@@ -178,6 +182,32 @@ fn bind() {
     let mut set = CpuSet::new();
     set.set(0);
     sched_setaffinity(None, &set).unwrap();
+}
+
+#[test]
+fn the_rings_are_chosen_if_threads_can_be_scheduled() {
+    let chosen = |test| {
+        let mounted = mounted_over(TransportChoice::Auto, test)?;
+        // The rings are registered when a request is answered.
+        read(&mounted.open(), 0);
+        let status = mounted.monitor.status();
+        mounted.unmount();
+        Some(status)
+    };
+    let Some(status) = chosen("auto") else {
+        return;
+    };
+    assert_eq!(status.transport, Transport::Ring, "{}", status.reason);
+    let without_the_right = || {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective -= CapabilitySet::SYS_NICE;
+        sets.permitted -= CapabilitySet::SYS_NICE;
+        set_capabilities(None, sets).unwrap();
+        chosen("nice").unwrap()
+    };
+    let status = thread::scope(|scope| scope.spawn(without_the_right).join().unwrap());
+    assert_eq!(status.transport, Transport::Device);
+    assert!(status.reason.contains("CAP_SYS_NICE"), "{}", status.reason);
 }
 
 #[test]

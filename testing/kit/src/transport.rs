@@ -5,19 +5,15 @@
 
 const VARIABLE: &str = "SLUICE_TEST_TRANSPORT";
 
-/// The mount option that selects the transport, for example `transport=uring`; empty if the tests
-/// use the default.
+/// The mount option that selects the transport, for example `transport=uring`.
 pub fn option() -> String {
     match std::env::var(VARIABLE) {
         Ok(transport) if !transport.is_empty() => format!("transport={transport}"),
-        _ => String::new(),
+        _ => "transport=dev".to_owned(),
     }
 }
 
 /// Adds the mount option to a list of others. An option in the list overrides it.
 pub fn with_options(others: &str) -> String {
-    match option() {
-        option if option.is_empty() => others.to_owned(),
-        option => format!("{option},{others}"),
-    }
+    format!("{},{others}", option())
 }

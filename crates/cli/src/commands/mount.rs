@@ -61,8 +61,8 @@ Options for -o, with their names in fstab:
       background writes)
     (`sluice tune` explains these, and changes them while mounted)
   sandbox=auto|on|off (restrict the serving process by Landlock: docs/THREAT_MODEL.md)
-  transport=dev|uring|auto (requests over /dev/fuse, over io_uring, or over io_uring if the kernel
-      offers it: Linux 6.14 with Y in /sys/module/fuse/parameters/enable_uring; default: dev)
+  transport=auto|uring|dev (requests over io_uring if the kernel offers it, always, or never: Linux
+      6.14 with Y in /sys/module/fuse/parameters/enable_uring, and CAP_SYS_NICE; default: auto)
   plug=on|off flushers=per-device|shared (use off and shared only for measurements)
 Default: rw,nosuid,nodev,exec,noatime,default_permissions; for root also allow_other.")]
 pub struct Args {

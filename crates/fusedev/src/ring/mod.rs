@@ -43,6 +43,7 @@ pub(crate) use processors::possible;
 use queue::entries_per_queue;
 use reserve::Starting;
 use scheduling::Scheduling;
+pub(crate) use scheduling::check_scheduling;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

@@ -148,7 +148,11 @@ impl Scheduling {
 
     fn watch(&self) {
         let allowed = Allowed {
-            may_idle: may_idle(),
+            may_idle: check_scheduling()
+                .inspect_err(|error| {
+                    tracing::debug!("the workers of rings keep their scheduling policy: {error}");
+                })
+                .is_ok(),
             processors: sched_getaffinity(None).ok(),
         };
         let _end = EndWatch(self, &allowed);
@@ -277,21 +281,26 @@ fn bind(thread: Pid, queue: &Queue) {
     }
 }
 
-/// Whether a thread may have the policy `SCHED_IDLE` for a while. If not, the calling one may keep
-/// it.
-fn may_idle() -> bool {
-    // SAFETY: the call has no memory.
-    let own = unsafe { libc::sched_getscheduler(0) };
-    let tried = match own {
-        libc::SCHED_OTHER => {
-            set_policy(None, libc::SCHED_IDLE).and_then(|()| set_policy(None, libc::SCHED_OTHER))
+/// Checks that this process can give its threads the policy `SCHED_IDLE` and take it from them.
+///
+/// # Errors
+/// It has neither `CAP_SYS_NICE` nor RLIMIT_NICE, or another policy than `SCHED_OTHER`.
+pub fn check_scheduling() -> io::Result<()> {
+    let trial = || {
+        // SAFETY: the call has no memory.
+        let own = unsafe { libc::sched_getscheduler(0) };
+        match own {
+            libc::SCHED_OTHER => set_policy(None, libc::SCHED_IDLE)
+                .and_then(|()| set_policy(None, libc::SCHED_OTHER)),
+            _ => Err(io::Error::other(format!("it is {own}, not SCHED_OTHER"))),
         }
-        _ => Err(io::Error::other(format!("it is {own}, not SCHED_OTHER"))),
     };
-    if let Err(error) = &tried {
-        tracing::debug!("the workers of rings keep their scheduling policy: {error}");
-    }
-    tried.is_ok()
+    // A thread that may not leave the policy would keep it.
+    let tried = thread::Builder::new()
+        .name("fuse-trial".into())
+        .spawn(trial)?
+        .join();
+    tried.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }
 
 /// Sets the scheduling policy of a thread, or of the calling one. Its nice value stays.
@@ -357,7 +366,7 @@ mod tests {
             // A request wakes the watcher.
             thread::sleep(2 * PATIENCE * TICK);
             let moving = || send(&scheduling, &queues, 2);
-            if thread::spawn(may_idle).join().unwrap() {
+            if check_scheduling().is_ok() {
                 until("idle", || {
                     moving();
                     class(worker) == (libc::SCHED_IDLE, 1)
