@@ -160,7 +160,7 @@ fuse() {
     umount "$work/fuse"; while pgrep -x fuse2fs >/dev/null; do sleep 0.1; done; rm -f "$work/f2.img"
   done
   b=$(median <"$work/mount.fuse2fs")
-  table mount "" "files/s" "fuse2fs takes"
+  table mount "" "files/s" "against fuse2fs"
   for side in "${sides[@]}"; do
     row "$(side_name "$side"), 8 directories × 10,000" "$(round "$(median <"$work/mount.$side")")" "$(ratio "$(median <"$work/mount.$side")" "$b")"
   done
