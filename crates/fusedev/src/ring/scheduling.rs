@@ -16,6 +16,9 @@
 //! two ticks at most. While all processors are needed no caller moves, so that this is rare. (Two
 //! callers on one processor would stay although another one is idle.)
 //!
+//! Their I/O keeps its priority. The kernel derives it from the policy: the device's queue would
+//! serve a read by a thread with `SCHED_IDLE` after all writes. So each worker has one of its own.
+//!
 //! **Many requests in flight** (asynchronous I/O, readahead). One processor would carry out all
 //! requests of the caller. So their workers may run on any, unless most of the requests are writes.
 //! Writes to a file exclude one another. On one processor they take turns. On two a worker would
@@ -125,6 +128,9 @@ impl Scheduling {
         });
         queues[place].workers.push((thread, Class::Bound));
         bind(thread, queue);
+        if let Err(error) = fix_io_priority() {
+            tracing::debug!("the I/O priority of a worker follows its policy: {error}");
+        }
         Seat {
             scheduling: self,
             queue,
@@ -303,6 +309,37 @@ pub fn check_scheduling() -> io::Result<()> {
     tried.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }
 
+/// `IOPRIO_WHO_PROCESS`, which with 0 is the calling thread.
+const IOPRIO_THREAD: (libc::c_long, libc::c_long) = (1, 0);
+/// The best-effort class, above the eight levels.
+const IOPRIO_CLASS_BE: libc::c_long = 2 << 13;
+
+/// Gives the calling thread the I/O priority that its nice value stands for, unless it has one that
+/// was set. It does not follow the scheduling policy from then on.
+fn fix_io_priority() -> io::Result<()> {
+    if io_priority()? != 0 {
+        return Ok(());
+    }
+    let nice = rustix::process::getpriority_process(None)?;
+    let priority = IOPRIO_CLASS_BE + libc::c_long::from((nice + 20) / 5);
+    let (who, thread) = IOPRIO_THREAD;
+    // SAFETY: the call has no memory.
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, who, thread, priority) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The I/O priority of the calling thread; 0 if none was set.
+fn io_priority() -> io::Result<libc::c_long> {
+    let (who, thread) = IOPRIO_THREAD;
+    // SAFETY: the call has no memory.
+    match unsafe { libc::syscall(libc::SYS_ioprio_get, who, thread) } {
+        -1 => Err(io::Error::last_os_error()),
+        priority => Ok(priority),
+    }
+}
+
 /// Sets the scheduling policy of a thread, or of the calling one. Its nice value stays.
 fn set_policy(thread: Option<Pid>, policy: libc::c_int) -> io::Result<()> {
     let param = libc::sched_param { sched_priority: 0 };
@@ -352,6 +389,7 @@ mod tests {
             scheduling.start();
             let seats = queues.each_ref().map(|queue| scheduling.join(queue));
             let worker = gettid();
+            assert_eq!(io_priority().unwrap(), IOPRIO_CLASS_BE + 4, "of nice 0");
             let bound = (libc::SCHED_OTHER, 1);
             for _ in 0..20 {
                 thread::sleep(TICK);
