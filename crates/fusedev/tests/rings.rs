@@ -6,7 +6,7 @@ use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_setaffinity, set
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, JoinHandle};
@@ -18,11 +18,16 @@ const TTL: Duration = Duration::from_secs(60);
 /// A read at this offset blocks its thread; at the next one its reply is sent by another thread.
 const BLOCKS: u64 = 1 << 30;
 const IS_LATE: u64 = 2 << 30;
+/// A read at this offset is long work, which may give way.
+const IS_LONG: u64 = 3 << 30;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory with the file `f`, whose words are their own offset.
 struct Slow {
     blocked: AtomicUsize,
+    /// A long read has begun; another thread has run since then.
+    has_begun: AtomicBool,
+    has_run: AtomicBool,
     go: Mutex<Receiver<()>>,
     late: Sender<Reply>,
 }
@@ -70,6 +75,16 @@ impl Server for Slow {
                 if offset == BLOCKS {
                     self.blocked.fetch_add(1, Ordering::SeqCst);
                     self.go.lock().unwrap().recv().unwrap();
+                }
+                if offset == IS_LONG {
+                    self.has_begun.store(true, Ordering::SeqCst);
+                    let gives_way = |_| {
+                        sync::waits::give_way();
+                        self.has_run.load(Ordering::SeqCst)
+                    };
+                    if !(0..10_000).any(gives_way) {
+                        return reply.error(Errno::TIME);
+                    }
                 }
                 reply.filled(size as usize, |buffer| {
                     fill(offset, buffer);
@@ -127,6 +142,8 @@ fn mounted_over(transport: TransportChoice, test: &str) -> Option<Mounted> {
     let (late, is_late) = channel();
     let server = Arc::new(Slow {
         blocked: AtomicUsize::new(0),
+        has_begun: AtomicBool::new(false),
+        has_run: AtomicBool::new(false),
         go: Mutex::new(may_go),
         late,
     });
@@ -246,6 +263,28 @@ fn slow_requests_of_a_processor_delay_no_other() {
     let status = mounted.monitor.status();
     assert_eq!(status.transport, Transport::Ring, "{}", status.reason);
     assert!(status.ring_threads > BLOCKED);
+    mounted.unmount();
+}
+
+#[test]
+fn long_work_lets_others_run_on_its_processor() {
+    let Some(mounted) = mounted("long") else {
+        return;
+    };
+    let (file, server) = (mounted.open(), &mounted.server);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            bind();
+            read(&file, IS_LONG);
+        });
+        bind();
+        while !server.has_begun.load(Ordering::SeqCst) && !reader.is_finished() {
+            std::hint::spin_loop();
+        }
+        server.has_run.store(true, Ordering::SeqCst);
+        reader.join().unwrap();
+    });
+    drop(file);
     mounted.unmount();
 }
 

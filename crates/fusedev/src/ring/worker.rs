@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
+use sync::waits::{WaitObserver, observe};
 
 /// How long memory stays after it was used.
 const KEEP_TIME: Duration = Duration::from_secs(2);
@@ -77,6 +78,17 @@ impl<S: Server> Shared<S> {
         entry.wait();
         // SAFETY: the message is dropped, and the answer has been given.
         (unique, unsafe { entry.finish(unique) })
+    }
+}
+
+/// Yields within long work: shorter requests may wait for this processor, too.
+struct Yielding;
+
+impl WaitObserver for Yielding {
+    fn begin_wait(&self) {}
+    fn end_wait(&self) {}
+    fn give_way(&self) {
+        thread::yield_now();
     }
 }
 
@@ -128,6 +140,7 @@ impl<S: Server> Worker<S> {
         self.ring.enable()?;
         let (shared, entry) = (self.shared.clone(), self.entry.clone());
         let _seat = shared.scheduling.join(entry.queue());
+        observe(Some(Arc::new(Yielding)));
         loop {
             // SAFETY: this thread is the owner. At first `start` has promised the rest, later the
             // command has been completed.
