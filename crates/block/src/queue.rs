@@ -30,6 +30,7 @@ pub use plug::{PLUG_BYTES, Plug};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
+use sync::waits::waiting;
 
 /// A device with its plug policy and counters.
 pub struct Queue {
@@ -252,9 +253,14 @@ impl Queue {
         let mut requests = self.start(bios);
         match requests.len() {
             0 => {}
-            1 => self.device.execute(requests.pop().expect("there is one")),
+            1 => self.execute(requests.pop().expect("there is one")),
             _ => self.device.submit(requests),
         }
+    }
+
+    /// Executes a request on the calling thread, which waits for the device.
+    fn execute(&self, request: Request) {
+        waiting(|| self.device.execute(request));
     }
 
     /// Makes every completed write durable and waits. Skipped if no write has completed since the
@@ -284,7 +290,7 @@ impl Queue {
     pub fn flush_up_to(&self, mark: WriteMark, reason: Reason) -> Result<(), IoError> {
         self.flushing.flush(&self.shared, mark.0, |done| {
             let request = Request::of(Bio::flush(reason, done.clone(), 0));
-            self.device.execute(self.track(request, None));
+            self.execute(self.track(request, None));
         })
     }
 
@@ -294,7 +300,7 @@ impl Queue {
     /// `EOPNOTSUPP` if the device has no discard; otherwise as for [`Queue::write`].
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
         self.check(Op::Write, offset, len)?;
-        let result = self.device.discard(offset, len);
+        let result = waiting(|| self.device.discard(offset, len));
         self.shared.note_undurable_write();
         result
     }
@@ -306,7 +312,7 @@ impl Queue {
     /// As for [`Queue::write`].
     pub fn write_zeroes(&self, offset: u64, len: u64, reason: Reason) -> Result<(), IoError> {
         self.check(Op::Write, offset, len)?;
-        let result = self.device.write_zeroes(offset, len);
+        let result = waiting(|| self.device.write_zeroes(offset, len));
         self.shared.note_undurable_write();
         if result? {
             return Ok(());

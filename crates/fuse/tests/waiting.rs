@@ -2,12 +2,13 @@
 
 mod common;
 
-use block::{Queue, Writes};
+use block::devices::UringDevice;
+use block::{Class, Device, Op, OpenMode, Queue, Request, Writes};
 use common::{Image, can_mount};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +22,44 @@ impl Drop for Reopen {
 
 /// More than the serving threads that run at a time.
 const WRITERS: usize = 5;
+
+/// An image file whose reads of file data wait while they are held, as on a slow disk.
+struct Held {
+    image: UringDevice,
+    reads: Arc<(Mutex<Reads>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Reads {
+    are_held: bool,
+    waiting: usize,
+}
+
+impl Device for Held {
+    fn name(&self) -> &str {
+        self.image.name()
+    }
+    fn capacity(&self) -> u64 {
+        self.image.capacity()
+    }
+    fn read_only(&self) -> bool {
+        self.image.read_only()
+    }
+    fn submit(&self, batch: Vec<Request>) {
+        self.image.submit(batch);
+    }
+    fn execute(&self, request: Request) {
+        if request.op == Op::Read && request.class == Class::Data {
+            let (reads, changed) = &*self.reads;
+            let mut reads = reads.lock().unwrap();
+            reads.waiting += 1;
+            while reads.are_held {
+                reads = changed.wait(reads).unwrap();
+            }
+        }
+        self.image.execute(request);
+    }
+}
 
 /// Looks names up that do not exist; panics if an answer takes long.
 fn look_up_names(dir: PathBuf) {
@@ -122,4 +161,45 @@ fn names_are_found_while_requests_wait_for_locks_of_another_thread() {
         writer.join().unwrap();
     }
     mounted.unmount();
+}
+
+#[test]
+fn names_are_found_while_readers_wait_for_the_device() {
+    const READERS: usize = 20;
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new(64);
+    let mounted = image.mount("threads=2");
+    for n in 0..READERS {
+        fs::write(mounted.dir().join(format!("file-{n}")), vec![n as u8; 4096]).unwrap();
+    }
+    let image = mounted.unmount();
+    let reads = Arc::new((Mutex::new(Reads::default()), Condvar::new()));
+    let held = Held {
+        image: UringDevice::open(&image.path(), OpenMode::ReadWrite).unwrap(),
+        reads: reads.clone(),
+    };
+    let mounted = image.mount_on(Queue::new(Box::new(held)), "threads=2");
+    let dir = mounted.dir().to_owned();
+    reads.0.lock().unwrap().are_held = true;
+    let readers: Vec<_> = (0..READERS)
+        .map(|n| {
+            let path = dir.join(format!("file-{n}"));
+            thread::spawn(move || assert_eq!(fs::read(path).unwrap(), [n as u8; 4096]))
+        })
+        .collect();
+    let all_wait = (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(50));
+        reads.0.lock().unwrap().waiting == READERS
+    });
+    let found = thread::spawn(move || look_up_names(dir)).join();
+    reads.0.lock().unwrap().are_held = false;
+    reads.1.notify_all();
+    readers
+        .into_iter()
+        .for_each(|reader| reader.join().unwrap());
+    mounted.unmount();
+    assert!(all_wait, "the device has all reads at a time");
+    assert!(found.is_ok());
 }

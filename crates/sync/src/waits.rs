@@ -3,7 +3,8 @@
 //! A pool of threads that serve requests starts another one while some of them wait: for a device,
 //! for another thread, or because they are slowed. Such a pool observes its threads. Condition
 //! variables, mutexes, reader-writer locks (also sharded ones) and [`crate::clock::SystemClock`]
-//! tell the observer when a wait begins and ends (in an explored schedule only the clock does).
+//! tell the observer when a wait begins and ends (in an explored schedule only the clock does). For
+//! a system call that waits its caller does ([`waiting`]).
 //!
 //! A wait for a lock is told only after a millisecond, because most owners release a lock sooner;
 //! that of a writer of a sharded lock is told at once. It is told at all because the owner may be
@@ -50,7 +51,7 @@ pub fn give_way() {
 
 /// Calls `wait`, between the two calls of the thread's observer.
 #[inline]
-pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+pub fn waiting<T>(wait: impl FnOnce() -> T) -> T {
     // A thread whose locals are being destroyed has no observer.
     let observer = OBSERVER.try_with(RefCell::take).ok().flatten();
     let _end = observer.map(|observer| {
