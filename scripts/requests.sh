@@ -90,6 +90,8 @@ pattern() {
   grep -qx "$name" "$result/names" 2>/dev/null || echo "$name" >>"$result/names"
 }
 
+# Afterwards the page cache has all that is copied to the mount.
+read_source() { find "$src" -type f -exec cat {} + >/dev/null; cat "$work/tree.tar" >/dev/null; }
 tar_c() { tar -C "$mnt/tree" --exclude=.git -cf - . | cat; }
 status() { git -C "$mnt/tree" status; }
 changed() { find "$mnt/tree" -ctime +5; }
@@ -107,6 +109,7 @@ sides=(dev uring kernels)
 for _ in $(seq "$rounds"); do
   for side in "${sides[@]}"; do
     of "$side" fresh
+    read_source
     pattern "cp -a" "$files" copy
     pattern "tar c, just written" "$files" tar_c
     pattern "tar c, warm" "$files" tar_c
@@ -119,6 +122,7 @@ for _ in $(seq "$rounds"); do
     pattern "git status, cold" "$files" status
     cold
     pattern "tar c, cold" "$files" tar_c
+    read_source
     pattern "tar x" "$files" extract
     pattern "rm -rf, just written" "$files" remove
     pattern "rsync -a" "$files" sync_tree
