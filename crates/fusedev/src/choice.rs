@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 /// The transport that a session should use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// io_uring if the kernel offers it and this process may schedule its threads
-    /// (`CAP_SYS_NICE`): without that a lone caller would be slower. Else `/dev/fuse`.
+    /// io_uring if the kernel offers it (Linux 6.14, parameter `enable_uring` of its module fuse)
+    /// and this process may schedule its threads (`CAP_SYS_NICE`): without that a lone caller would
+    /// be slower. Else `/dev/fuse`.
     #[default]
     Auto,
     /// `/dev/fuse`.

@@ -21,7 +21,7 @@ use crate::mapping::Mapping;
 use crate::message::Message;
 use crate::notify::Notifier;
 use crate::pool::{Pool, Step};
-use crate::ring::{Rings, check_scheduling, possible};
+use crate::ring::{Idling, Rings, check_scheduling, possible};
 use crate::server::Server;
 use std::fmt;
 use std::io;
@@ -86,19 +86,25 @@ impl<S: Server> Session<S> {
                      /sys/module/fuse/parameters/enable_uring)",
                 ));
             }
-            if serving.transport == TransportChoice::Auto {
-                check_scheduling().map_err(|error| {
-                    io::Error::new(
+            let idling = match (check_scheduling(), serving.transport) {
+                (Err(error), TransportChoice::Auto) => {
+                    return Err(io::Error::new(
                         error.kind(),
                         format!(
                             "over io_uring a lone caller would be slower, because this process may \
                              not change how its threads are scheduled ({error}); CAP_SYS_NICE \
                              allows it"
                         ),
-                    )
-                })?;
-            }
-            Rings::prepare(&dispatcher, &channel, &monitor.usage, (queues, readers))
+                    ));
+                }
+                (Err(error), _) => {
+                    tracing::debug!("the workers of rings keep their scheduling policy: {error}");
+                    Idling::Forbidden
+                }
+                (Ok(()), _) => Idling::Allowed,
+            };
+            let lanes = (queues, readers);
+            Rings::prepare(&dispatcher, &channel, &monitor.usage, lanes, idling)
         };
         let choose = |offered: Features| -> io::Result<Option<Rings>> {
             if serving.transport == TransportChoice::Device {

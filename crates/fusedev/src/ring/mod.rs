@@ -43,7 +43,7 @@ pub(crate) use processors::possible;
 use queue::entries_per_queue;
 use reserve::Starting;
 use scheduling::Scheduling;
-pub(crate) use scheduling::check_scheduling;
+pub(crate) use scheduling::{Idling, check_scheduling};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -59,7 +59,8 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// Prepares entries for the queues of `queues` processors. The threads of queue 0 are in the
-    /// lane `first_lane` of `dispatcher`, the others follow.
+    /// lane `first_lane` of `dispatcher`, the others follow. `idling` follows from
+    /// [`check_scheduling`].
     ///
     /// # Errors
     /// The system has no io_uring for this process, too many threads, or no memory.
@@ -68,12 +69,13 @@ impl Rings {
         device: &Arc<Channel>,
         usage: &Arc<Usage>,
         (queues, first_lane): (u16, usize),
+        idling: Idling,
     ) -> io::Result<Rings> {
         let shared = Arc::new(Shared {
             dispatcher: dispatcher.clone(),
             channel: device.clone(),
             usage: usage.clone(),
-            scheduling: Arc::new(Scheduling::new()),
+            scheduling: Arc::new(Scheduling::new(idling)),
             first_lane,
         });
         let (tell, ended) = channel();

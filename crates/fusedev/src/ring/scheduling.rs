@@ -48,10 +48,18 @@ const PATIENCE: u32 = 50;
 /// See the module.
 #[derive(Debug)]
 pub struct Scheduling {
+    idling: Idling,
     queues: Mutex<Vec<Watched>>,
     watcher: OnceLock<Thread>,
     is_asleep: AtomicBool,
     has_ended: AtomicBool,
+}
+
+/// Whether workers may have the policy `SCHED_IDLE` ([`check_scheduling`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idling {
+    Allowed,
+    Forbidden,
 }
 
 /// A queue that has had workers.
@@ -65,12 +73,6 @@ struct Watched {
     workers: Vec<(Pid, Class)>,
 }
 
-/// The rights and the processors of the process.
-struct Allowed {
-    may_idle: bool,
-    processors: Option<CpuSet>,
-}
-
 /// A worker that is watched until this is dropped.
 #[must_use]
 pub struct Seat<'a> {
@@ -80,8 +82,9 @@ pub struct Seat<'a> {
 }
 
 impl Scheduling {
-    pub fn new() -> Scheduling {
+    pub fn new(idling: Idling) -> Scheduling {
         Scheduling {
+            idling,
             queues: Rank::RingWorkers.mutex(Vec::new()),
             watcher: OnceLock::new(),
             is_asleep: AtomicBool::new(false),
@@ -153,19 +156,12 @@ impl Scheduling {
     }
 
     fn watch(&self) {
-        let allowed = Allowed {
-            may_idle: check_scheduling()
-                .inspect_err(|error| {
-                    tracing::debug!("the workers of rings keep their scheduling policy: {error}");
-                })
-                .is_ok(),
-            processors: sched_getaffinity(None).ok(),
-        };
-        let _end = EndWatch(self, &allowed);
+        let processors = sched_getaffinity(None).ok();
+        let _end = EndWatch(self, processors.as_ref());
         let mut quiet = 0;
         while !self.has_ended.load(SeqCst) {
             thread::sleep(TICK);
-            match self.tick(&allowed) {
+            match self.tick(processors.as_ref()) {
                 Ok(0) => quiet += 1,
                 Ok(_) => quiet = 0,
                 Err(error) => {
@@ -181,7 +177,7 @@ impl Scheduling {
     }
 
     /// Looks at all queues. Returns the number of requests since the last look.
-    fn tick(&self, allowed: &Allowed) -> io::Result<u64> {
+    fn tick(&self, processors: Option<&CpuSet>) -> io::Result<u64> {
         let mut queues = self.queues.lock();
         let mut callers = Vec::new();
         for watched in &mut *queues {
@@ -195,7 +191,7 @@ impl Scheduling {
             let (traffic, caller) = (watched.traffic, watched.queue.caller());
             let workers = watched.queue.take_workers();
             let is_caller = |other: &&u32| **other == caller;
-            let moves = allowed.may_idle
+            let moves = self.idling == Idling::Allowed
                 && is_busy_for_one(traffic)
                 && callers.iter().filter(is_caller).count() > 1;
             let class = watched.judge.tick(Tick {
@@ -203,7 +199,7 @@ impl Scheduling {
                 workers,
                 moves,
             });
-            watched.schedule(class, allowed)?;
+            watched.schedule(class, processors)?;
         }
         Ok(queues.iter().map(|w| w.traffic.requests).sum())
     }
@@ -223,7 +219,7 @@ impl Scheduling {
 }
 
 /// Schedules all workers as at first when it is dropped, also after a panic of the watcher.
-struct EndWatch<'a>(&'a Scheduling, &'a Allowed);
+struct EndWatch<'a>(&'a Scheduling, Option<&'a CpuSet>);
 
 impl Drop for EndWatch<'_> {
     fn drop(&mut self) {
@@ -245,7 +241,7 @@ impl Drop for Seat<'_> {
 }
 
 impl Watched {
-    fn schedule(&mut self, class: Class, allowed: &Allowed) -> io::Result<()> {
+    fn schedule(&mut self, class: Class, processors: Option<&CpuSet>) -> io::Result<()> {
         for (thread, has) in &mut self.workers {
             let had = mem::replace(has, class);
             if policy(had) != policy(class) {
@@ -254,7 +250,6 @@ impl Watched {
             match (had == Class::Free, class == Class::Free) {
                 (false, true) => {
                     // A worker that stays bound is slower, and correct.
-                    let processors = allowed.processors.as_ref();
                     let _ = processors.map(|all| sched_setaffinity(Some(*thread), all));
                 }
                 (true, false) => bind(*thread, &self.queue),
@@ -309,8 +304,8 @@ pub fn check_scheduling() -> io::Result<()> {
     tried.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }
 
-/// `IOPRIO_WHO_PROCESS`, which with 0 is the calling thread.
-const IOPRIO_THREAD: (libc::c_long, libc::c_long) = (1, 0);
+/// A number stands for a thread; 0 is the calling one.
+const IOPRIO_WHO_PROCESS: libc::c_long = 1;
 /// The best-effort class, above the eight levels.
 const IOPRIO_CLASS_BE: libc::c_long = 2 << 13;
 
@@ -322,9 +317,8 @@ fn fix_io_priority() -> io::Result<()> {
     }
     let nice = rustix::process::getpriority_process(None)?;
     let priority = IOPRIO_CLASS_BE + libc::c_long::from((nice + 20) / 5);
-    let (who, thread) = IOPRIO_THREAD;
     // SAFETY: the call has no memory.
-    match unsafe { libc::syscall(libc::SYS_ioprio_set, who, thread, priority) } {
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -332,9 +326,8 @@ fn fix_io_priority() -> io::Result<()> {
 
 /// The I/O priority of the calling thread; 0 if none was set.
 fn io_priority() -> io::Result<libc::c_long> {
-    let (who, thread) = IOPRIO_THREAD;
     // SAFETY: the call has no memory.
-    match unsafe { libc::syscall(libc::SYS_ioprio_get, who, thread) } {
+    match unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) } {
         -1 => Err(io::Error::last_os_error()),
         priority => Ok(priority),
     }
@@ -383,7 +376,8 @@ mod tests {
     #[test]
     fn workers_are_scheduled_as_their_caller_needs_it() {
         let queues = [0, 1].map(|number| Arc::new(Queue::new(number, 8)));
-        let scheduling = Arc::new(Scheduling::new());
+        let idling = check_scheduling().map_or(Idling::Forbidden, |()| Idling::Allowed);
+        let scheduling = Arc::new(Scheduling::new(idling));
         let processors = sched_getaffinity(None).unwrap().count();
         let test = thread::spawn(move || {
             scheduling.start();
@@ -404,7 +398,7 @@ mod tests {
             // A request wakes the watcher.
             thread::sleep(2 * PATIENCE * TICK);
             let moving = || send(&scheduling, &queues, 2);
-            if check_scheduling().is_ok() {
+            if idling == Idling::Allowed {
                 until("idle", || {
                     moving();
                     class(worker) == (libc::SCHED_IDLE, 1)
