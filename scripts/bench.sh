@@ -107,7 +107,7 @@ small() {
 
 storm() {
   title "100 syncs at once, beside a million clean inodes and during fs_mark"
-  compare storm --memory 4GiB --only sluice,fuse,uring,ext4,xfs syncstorm --inodes 1M --syncs 100 --during fsmark
+  compare storm --memory 4GiB syncstorm --inodes 1M --syncs 100 --during fsmark
 }
 
 stream() {
@@ -144,11 +144,10 @@ fs_mark_rate() ( # mount point, directories, files in each, options
 
 fuse() {
   title "The program fs_mark through FUSE, -S0, 4 KiB"
-  local side sides b
-  read -ra sides <<<"$(transports)"
+  local side b
   rm -f "$work"/mount.*
   for _ in $(seq "$rounds"); do
-    for side in "${sides[@]}"; do
+    for side in $(transports); do
       "$sluice" mkfs "$work/ours.img" --size 64GiB --force >/dev/null
       "$sluice" mount -o "transport=$side" "$work/ours.img" "$work/fuse"
       fs_mark_rate "$work/fuse" 8 10000 -D 10000 >>"$work/mount.$side"
@@ -161,7 +160,7 @@ fuse() {
   done
   b=$(median <"$work/mount.fuse2fs")
   table mount "" "files/s" "against fuse2fs"
-  for side in "${sides[@]}"; do
+  for side in $(transports); do
     row "$(side_name "$side"), 8 directories × 10,000" "$(round "$(median <"$work/mount.$side")")" "$(ratio "$(median <"$work/mount.$side")" "$b")"
   done
   row "fuse2fs, 2 directories × 10,000" "$(round "$b")" ""
@@ -319,7 +318,7 @@ devices() {
 
 interfere() {
   local kind where time
-  local run=(--memory 256MiB --only sluice,fuse,uring,ext4,xfs interfere --reader rand4k --writer 20GiB --alone 2s --after 500ms
+  local run=(--memory 256MiB interfere --reader rand4k --writer 20GiB --alone 2s --after 500ms
     --sluice-wbt on --kernel-wbt on --interval 200ms)
   for kind in ${KINDS:-ssd nvme hdd disk}; do
     title "Random 4 KiB reads beside a writer ($kind)"
@@ -351,7 +350,7 @@ bystanders() {
   local reader
   for reader in lookup fsync; do
     title "Beside a writer on the modelled SSD: $reader"
-    compare "beside-$reader" --device sim:ssd,size=24GiB --memory 512MiB --only sluice,fuse,uring,ext4,xfs \
+    compare "beside-$reader" --device sim:ssd,size=24GiB --memory 512MiB \
       interfere --reader "$reader" --writer 20GiB --time 6s --alone 2s --after 500ms --sluice-wbt on --kernel-wbt on
   done
 }

@@ -38,7 +38,7 @@ use writeback::{Flushers, Tunables};
 /// | `flushers=per-device`, `flushers=shared` | flusher threads of a process that mounts several volumes (`per-device`); use `shared` only for measurements |
 /// | `offset=SIZE`, `sizelimit=SIZE` | the place of the volume on the device (the whole device); `loop` has no effect |
 /// | `threads=N` | number of threads that serve requests at a time (one per processor, at least 2); one that waits, for the device or because a writer is slowed, is replaced, up to 64 in all; over io_uring their number follows the load |
-/// | `transport=dev`, `transport=uring`, `transport=auto` | requests travel over `/dev/fuse`; over io_uring, or the mount fails (Linux 6.14, fuse module parameter `enable_uring`); over io_uring if the kernel offers it and this process has `CAP_SYS_NICE`, else over `/dev/fuse` (`auto`) |
+/// | `transport=auto`, `transport=uring`, `transport=dev` | see [`TransportChoice`] (`auto`) |
 /// | `check_open`, `no_check_open` | open(2) of immutable and append-only files fails, or only changes fail; `no_check_open` saves a request for every open and one for every close (`check_open`) |
 /// | `killpriv`, `no_killpriv` | a write clears set-user-ID in the server, or in the kernel, which then reads `security.capability` before every write, and not only before the first (`killpriv`) |
 /// | `acl`, `user_xattr`, `delalloc`, `auto_da_alloc`, `barrier`, `barrier=1`, `data=ordered` | what a mount does in any case; no effect |

@@ -223,7 +223,7 @@ impl Comparison<'_> {
     /// Makes a peer's file system.
     fn format(&self, peer: Peer, device: &Device, interrupt: &Interrupt<'_>) -> io::Result<()> {
         let program = match peer {
-            peer if peer.is_ours() => self.sluice.clone(),
+            _ if peer.is_ours() => self.sluice.clone(),
             _ => process::installed(peer.mkfs())?,
         };
         let mut command = Command::new(program);

@@ -43,9 +43,8 @@ impl Scratch {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         command.args(args).current_dir(self.0.path());
-        let transport = testkit::transport::option();
-        if args.first() == Some(&"mount") && !transport.is_empty() {
-            command.args(["-o", &transport]);
+        if args.first() == Some(&"mount") {
+            command.args(["-o", &testkit::transport::option()]);
         }
         command.env("TZ", "UTC").stdin(Stdio::null());
         command
