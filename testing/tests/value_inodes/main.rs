@@ -146,6 +146,24 @@ fn the_kernel_reads(mount: &Path) -> Model {
     model
 }
 
+/// Whether the kernel's turn has left the volume clean; the check of it comes before our turn. Now
+/// and then Linux 6.18 counts a reference of a value's inode too much, also on a volume that only
+/// it has changed (in 3 of 1,915 turns). Any other damage fails the test.
+fn is_clean_by_the_kernel(image: &Image, when: &str) -> bool {
+    let (code, said) = e2fsck(&image.path(), "-fn");
+    if code == 0 {
+        return true;
+    }
+    let is_count = |line: &str| line.contains(" ref count is ") || line.starts_with("Connect to");
+    let mut asked = said.lines().filter(|line| line.contains("? no"));
+    assert!(
+        code == 4 && asked.all(is_count),
+        "{when}, by the kernel: {said}"
+    );
+    eprintln!("SKIPPED: {when}: the kernel has left a wrong count; no further round: {said}");
+    false
+}
+
 /// `sluice check` and e2fsck find the volume clean.
 fn check(image: &Image, when: &str) {
     assert_clean(&image.path(), when);
@@ -166,7 +184,7 @@ fn the_engine_and_the_kernel_change_attributes_in_turns() {
     if !have("value inodes", &needs) {
         return;
     }
-    for args in KINDS {
+    'kinds: for args in KINDS {
         let mut rng = Rng::new("value inodes in turns");
         let image = Image::by_mke2fs(&Mke2fs::of_type(SIZE, "ext4").args(args));
         let mut model = Model::new();
@@ -181,6 +199,9 @@ fn the_engine_and_the_kernel_change_attributes_in_turns() {
             }
             assert_eq!(the_kernel_reads(kernel.path()), model, "{when}");
             kernel.unmount();
+            if !is_clean_by_the_kernel(&image, &when) {
+                continue 'kinds;
+            }
             image.with(|fs| {
                 assert_eq!(fs.info().read_only_reason, None);
                 assert!(
